@@ -257,7 +257,7 @@ def test_data_types_and_tables_of_sources(archive: Path, tmp_path: Path) -> None
         refused = icefloe("append", repository, *given, HERE, code=2)
         assert "expected either sources or --table" in refused.stderr
     bad = icefloe("append", repository, "--table", archive / "part-000.nc", HERE, code=1)
-    assert "neither a Parquet file nor a CSV" in bad.stderr
+    assert "cannot be read as Parquet, or as CSV" in bad.stderr
 
 
 def test_a_dry_run_names_the_repository_to_create(archive: Path, tmp_path: Path) -> None:

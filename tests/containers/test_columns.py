@@ -66,7 +66,7 @@ def _resolve(table: ContainerTable, location: str) -> tuple[int, str]:
 @given(locations=st.lists(st.lists(st.sampled_from(_PIECES), max_size=5).map("".join), max_size=20))
 def test_columns_agree_with_single_locations(chunks: VirtualChunks, locations: list[str]) -> None:
     """Both ways give the same results."""
-    expected = [_resolve(chunks.reach.table, location) for location in locations]
+    expected = [_resolve(chunks.access_context.table, location) for location in locations]
     is_valid = chunks.validate_many(Strings.of(locations))
     assert is_valid.tolist() == [container != NO_CODE for container, _ in expected]
     found = chunks.resolve_many(Strings.of(locations))

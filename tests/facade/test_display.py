@@ -194,7 +194,7 @@ def test_a_long_history_is_truncated(repository: Repository) -> None:
     """The table shows a hundred commits; the value has all."""
     history = History([next(repository.ancestry(branch="main"))] * 150)
     assert len(history) == 150
-    assert "and 50 commits more" in history._repr_html_()
+    assert "and 50 more commits" in history._repr_html_()
     assert repr(History()) == "<History: no commits>"
 
 

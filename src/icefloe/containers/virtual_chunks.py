@@ -44,7 +44,7 @@ _MAX_CLIENTS: Final = 256
 """Number of cached clients: locations can name any number of buckets."""
 
 
-class Reach(NamedTuple):
+class AccessContext(NamedTuple):
     """The containers of a repository and the credentials to open files in them."""
 
     table: ContainerTable
@@ -69,7 +69,7 @@ class VirtualChunks:
         repository's credentials if it has the same endpoint, and otherwise with those of the
         environment; GCS and Azure with the repository's credentials on the same platform and
         account, and otherwise anonymously. A container without an entry is read only if it is on
-        the repository's own platform and the mapping is not empty.
+        the repository's own platform, and not if ``credentials`` is an empty mapping.
     repository
         Storage of the repository, whose request settings are used for virtual chunks too.
 
@@ -122,9 +122,9 @@ class VirtualChunks:
         return set(self._access)
 
     @property
-    def reach(self) -> Reach:
+    def access_context(self) -> AccessContext:
         """The containers and the credentials to open files in them."""
-        return Reach(self._table, self._access, self._home, self._settings)
+        return AccessContext(self._table, self._access, self._home, self._settings)
 
     def containers(self) -> list[ContainerAccess]:
         """List the containers in lookup order, each with its authorization."""

@@ -16,7 +16,7 @@ _MAX_COMMITS: Final = 100
 
 
 def render_history_html(commits: Sequence[SnapshotInfo]) -> str:
-    """Format the first commits, one row each."""
+    """Render up to ``_MAX_COMMITS`` commits, in the given order, one row each."""
     rows = [
         (
             html.code(commit.id),
@@ -28,7 +28,7 @@ def render_history_html(commits: Sequence[SnapshotInfo]) -> str:
     ]
     more = len(commits) - len(rows)
     content = html.table(rows, ("snapshot", "written (UTC)", "message", "metadata"))
-    after = [html.faint(f"and {format_count(more, 'commit')} more")] if more > 0 else []
+    after = [html.faint(f"and {format_count(more, 'more commit')}")] if more > 0 else []
     return html.panel(f"History: {format_count(len(commits), 'commit')}", content, *after)
 
 

@@ -71,8 +71,8 @@ def upgrade_icechunk_repository(
 ) -> Repository:
     """Upgrade a repository from spec version 1 to 2 in place, and return it reopened.
 
-    Stop other writers first. A concurrent commit is either included, or detected: the upgrade is
-    then rolled back and raises `ConflictError`.
+    Stop other writers first. A commit made before the final check is included, or detected: then
+    the upgrade is rolled back and raises `ConflictError`. A later commit to version 1 is lost.
 
     Parameters
     ----------
@@ -81,9 +81,10 @@ def upgrade_icechunk_repository(
     dry_run
         Whether to plan the upgrade without writing anything.
     delete_unused_v1_files
-        Whether to delete the branches, tags and configuration of version 1.
+        Whether to delete the branch, tag and configuration files of version 1.
     prefetch_concurrency
-        Number of snapshots that are read concurrently; 64 by default.
+        Number of snapshots that are read concurrently; 64 by default. Local and in-memory storages
+        are read sequentially.
 
     Raises
     ------
@@ -117,7 +118,10 @@ def upgrade_storage(
     prefetch_concurrency: int | None = None,
     progress: Progress = ignore_progress,
 ) -> RepoInfo:
-    """Like `upgrade_icechunk_repository` for a storage; returns the repo info it wrote."""
+    """Like `upgrade_icechunk_repository` for a storage.
+
+    Returns the repo info that it wrote, or would write.
+    """
     require_positive(prefetch_concurrency=prefetch_concurrency)
     workers = 1 if storage.is_low_latency else prefetch_concurrency or _PREFETCH
     for _ in range(_TRIES):
@@ -190,7 +194,8 @@ def _reconstruct_ops_log(
     """Reconstruct the ops log, oldest first, as Icechunk's upgrade does.
 
     A commit has the time of its snapshot. The creation time of a branch or tag is unknown, and set
-    to the earliest possible time, right after the snapshot that it points at.
+    to right after the snapshot that it points at; so the commits of a branch precede its creation
+    in the log.
     """
     *_, root = walk_history(state.branches[MAIN], infos.__getitem__)
     events: list[tuple[datetime, UpdateType]] = [(root.flushed_at, RepoInitialized())]
@@ -266,8 +271,8 @@ def _not_version_1_error(storage: Storage) -> SessionStateError:
 
 def _concurrent_change_error(storage: Storage) -> ConflictError:
     return ConflictError(
-        f"branches or tags of {storage.url} changed during the upgrade: stop all writers, and "
-        "upgrade again",
+        f"branches, tags or the configuration of {storage.url} changed during the upgrade: stop "
+        "all writers, and upgrade again",
         kind=ErrorKind.REPO_INFO_UPDATED,
     )
 

@@ -18,8 +18,8 @@ def load_function(name: str) -> Callable[..., Any]:
     """Import a function from the current directory or the installed packages.
 
     A module of the current directory is pickled by value, because executors do not have that
-    directory; its imports must be installed there. Raises `InvalidInputError` if the module or
-    function does not exist.
+    directory; the packages it imports must be installed on the executors. Raises
+    `InvalidInputError` if the module or function does not exist.
     """
     module_name, separator, function_name = name.partition(":")
     if not module_name or not separator or not function_name:
@@ -31,8 +31,8 @@ def load_function(name: str) -> Callable[..., Any]:
         module = importlib.import_module(module_name)
     except ImportError as error:
         raise argument_error(
-            f"{name!r}: {error}; modules are searched in the current directory and the installed "
-            "packages"
+            f"{name!r}: {error}; modules are looked up in the current directory and among "
+            "installed packages"
         ) from error
     function: Callable[..., Any] | None = getattr(module, function_name, None)
     if not callable(function):

@@ -1,9 +1,10 @@
 """Parallel writes: each task writes through a fork, and one session merges and commits.
 
-A task returns a change set: references to the chunks that it wrote, without their bytes and without
-a connection. An attempt that fails or runs twice leaves objects under random names that no snapshot
-refers to. Only garbage collection deletes them, because another attempt, or a commit whose response
-was lost, may need them. `exactly_once.commit_once` makes the commit idempotent.
+A task returns a change set: references to the chunks that it wrote, with the bytes of inline chunks
+only, and without a connection. A task that fails or runs twice leaves objects under random names
+that no snapshot refers to. Only garbage collection deletes them, because another attempt, or a
+commit whose response was lost, may need them. `exactly_once.commit_once` makes the commit
+idempotent.
 
 Tasks that produce very many references write whole manifests (`write_manifest`), which the session
 adopts: its time and memory then grow with the number of manifests, not of references.
@@ -60,7 +61,8 @@ class ForkPoint:
     base_id
         Snapshot that the commit is based on.
     fork_id
-        Snapshot of the session with its changes at the fork; no branch refers to it.
+        Snapshot of the session with its changes at the fork, which no branch refers to;
+        ``base_id`` if there were no changes.
     """
 
     connection: Connection
@@ -131,7 +133,10 @@ def write_manifest(
 
 
 def adopt_manifests(session: Session, path: Path, manifests: Iterable[AdoptedManifest]) -> None:
-    """Add manifests that tasks wrote to an array, as if the session had written their chunks."""
+    """Add to an array the manifests that tasks wrote.
+
+    The result is as if the session had written their chunks.
+    """
     session.transaction.adopt_manifests(path, tuple(manifests))
 
 

@@ -1,9 +1,9 @@
 """Storage in a directory of a POSIX file system, with compare-and-swap across processes.
 
 Writes: the bytes are written to a staged file (`staged_files`), flushed, and then published under
-their key in one step. `Create` uses ``link``, which fails if the name exists; all other modes use
-``rename`` under the lock of the directory (`directory_lock`). A process killed at any point leaves
-the old object or the new one, and at worst a staged file, which is not listed.
+their key in one step. `Create` uses ``link``, which fails if the name exists; `Overwrite` and
+`UpdateIfMatch` use ``rename`` under the lock of the directory (`directory_lock`). A process killed
+at any point leaves the old object or the new one, and at worst a staged file, which is not listed.
 
 A `Fresh` put, used for every chunk, only opens, writes and closes the file: about 40 µs for 16 KB,
 while staging takes 300 µs and a flush another 300 µs. A process killed in between leaves a partial
@@ -13,8 +13,8 @@ Durability: a commit must survive a power failure, so an object may reach the di
 objects that it refers to. `Fresh` puts flush nothing. Therefore every other put first flushes the
 file system of the root (`write_back`), because other processes may have written objects of the
 commit. Then it flushes its own file and, after publishing, the directory. That is three flushes per
-published object, regardless of how many objects it refers to. They also wait for pending writes of
-unrelated programs.
+published object, regardless of how many objects it refers to. The first also waits for pending
+writes of unrelated programs.
 
 Limits: on a network file system, objects written by *other* machines are on the server once their
 writer has closed them (NFS flushes on close); whether they are on its disk depends on the server.
@@ -108,9 +108,10 @@ def make_version(file_stat: os.stat_result) -> Version:
     All versions of a key that icefloe wrote differ, even if the same content is written again. A
     file and its replacement exist at the same time, so their inodes differ. Under the lock of the
     directory the replacement is made strictly newer (`StagedFile.make_newer_than`), so that a later
-    file with a reused inode differs in its time. After a deletion the time comes from the clock in
-    nanoseconds, not from the last tick of the kernel. A digest of the content would be equal for
-    equal content, and every range read would have to read the complete file.
+    file with a reused inode differs in its time. After a deletion there is no file to be newer
+    than; the times differ because staged files get theirs from the clock in nanoseconds, not from
+    the last tick of the kernel. A digest of the content would be equal for equal content, and every
+    range read would have to read the complete file.
     """
     return Version(etag=f"{file_stat.st_ino:x}-{file_stat.st_mtime_ns:x}-{file_stat.st_size:x}")
 
@@ -118,8 +119,8 @@ def make_version(file_stat: os.stat_result) -> Version:
 class LocalStorage(Storage):
     """Objects below one directory, one file each.
 
-    Nothing is created before the first put. Unlike in an object store, a key cannot be a prefix of
-    another key: after ``a/b`` was put, a put of ``a/b/c`` raises.
+    Nothing is created before the first put. Unlike in an object store, a key cannot also be the
+    directory of another key: after ``a/b`` was put, a put of ``a/b/c`` raises.
 
     Parameters
     ----------
@@ -230,7 +231,10 @@ class LocalStorage(Storage):
                     flush(fd)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """List the objects below ``prefix``; holds the names of one directory at a time."""
+        """List the objects below ``prefix``.
+
+        Holds the names of one directory and its parents at a time.
+        """
         validate_list_prefix(prefix)
         directory = f"{self._root}/{prefix}".rstrip("/")
         self._require_no_links(directory)
@@ -245,7 +249,8 @@ class LocalStorage(Storage):
 
     def copy(self, source: str, target: str) -> None:
         self._resolve_path(target)  # validates the key before the source is read
-        # Not a hard link: both names would have the same modification time, and so one version.
+        # Not a hard link: it would share the inode and modification time, so the copy would have
+        # the version and age of the source.
         self.put(target, self.get(source).data)
 
     def delete_abandoned_uploads(
@@ -424,7 +429,7 @@ class LocalStorage(Storage):
                 directories = [entry.path for entry in entries if self._is_directory(entry)]
             # A directory may be on a different file system than the root.
             for directory in [self._root, *directories]:
-                # A directory that cannot be opened has no objects, such as `lost+found`.
+                # A directory that cannot be opened, such as `lost+found`, has no objects.
                 with suppress(FileNotFoundError, PermissionError):
                     self._write_back.watch(directory)
         self._write_back.flush()

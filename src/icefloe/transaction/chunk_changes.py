@@ -42,7 +42,7 @@ class ChunkChanges:
 
     @classmethod
     def of(cls, columns: ArrayManifest) -> ChunkChanges:
-        """Make changes from columns without duplicate rows."""
+        """Make changes from columns with sorted, distinct rows."""
         changes = cls(columns.coords.shape[1])
         if len(columns):
             changes._batches.append(columns)
@@ -54,7 +54,7 @@ class ChunkChanges:
         self.revision += 1
 
     def add(self, columns: ArrayManifest) -> None:
-        """Write or delete many chunks; rows must be distinct."""
+        """Write or delete many chunks; rows must be sorted and distinct."""
         if not len(columns):
             return
         self._batch_recent()

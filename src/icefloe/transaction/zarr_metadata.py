@@ -1,7 +1,7 @@
 """Parses ``zarr.json``: node type, shape, chunk grid and dimension names.
 
-Data types, codecs and attributes are only required to be present. Documents are stored byte for
-byte, so that any Zarr library reads back what it wrote, and are not checked again once stored.
+Of data types, codecs and attributes only the JSON structure is checked. Documents are stored byte
+for byte, so that any Zarr library reads back what it wrote, and are not checked again once stored.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 
 def parse_node_metadata(data: bytes, *, key: str, generation: Generation) -> NodeData:
-    """Parse a ``zarr.json``; the manifests of an array are empty.
+    """Parse a ``zarr.json``; an array is returned without manifests.
 
-    Raises `InvalidInputError` if it is not Zarr version 3, or its grid cannot be stored.
+    Raises `InvalidInputError` if it is not valid Zarr version 3 metadata or uses an unsupported
+    feature, and `FormatError` if the generation cannot store its chunk grid.
     """
     try:
         document = json.loads(data)
@@ -90,7 +91,7 @@ def _require_usable(document: dict[str, Any], key: str) -> None:
             key, f"data_type {data_type!r} is neither a name nor an object with a name"
         )
     if not isinstance(codecs, list) or not codecs:
-        raise _array_error(key, f"codecs {codecs!r} is not a list of codecs")
+        raise _array_error(key, f"codecs {codecs!r} is not a non-empty list")
     attributes = document.get("attributes")
     if attributes is not None and not isinstance(attributes, dict):
         raise _array_error(key, f"attributes {attributes!r:.80} is not an object")
@@ -119,7 +120,7 @@ def _parse_regular(shape: list[int], chunk_shape: object, key: str) -> tuple[Dim
         if length and not chunk_length:
             raise _array_error(key, f"chunk_shape {chunk_shape} has a chunk of length 0")
         dimensions.append(DimensionShape.regular(length, chunk_length))
-    _require_grid(dimensions, key)
+    _require_few_chunks(dimensions, key)
     return tuple(dimensions)
 
 
@@ -140,7 +141,7 @@ def _parse_rectilinear(
         if sum(edge * count for edge, count in valid_runs) < length:
             raise _array_error(key, f"chunk_shapes {edges!r} end before the length {length}")
         dimensions.append(DimensionShape(length, sum(count for _, count in valid_runs)))
-    _require_grid(dimensions, key)
+    _require_few_chunks(dimensions, key)
     return tuple(dimensions)
 
 
@@ -150,7 +151,7 @@ def _parse_run(edge: object) -> tuple[int, int] | None:
     return (pair[0], pair[1]) if len(pair) == 2 and _are_lengths(pair) else None
 
 
-def _require_grid(dimensions: list[DimensionShape], key: str) -> None:
+def _require_few_chunks(dimensions: list[DimensionShape], key: str) -> None:
     for axis, dimension in enumerate(dimensions):
         if dimension.num_chunks > MAX_U32:
             raise _array_error(

@@ -176,9 +176,10 @@ class Sources:
         Excludes containers that the user did not authorize: their endpoints are untrusted.
         """
         sources = cls()
-        reach = virtual.reach
-        sources._table, sources._access, sources._usable = reach.table, reach.access, reach.access
-        sources._home, sources._settings = reach.home, reach.settings
+        context = virtual.access_context
+        sources._table = context.table
+        sources._access = sources._usable = context.access
+        sources._home, sources._settings = context.home, context.settings
         return sources
 
     def open(self, url: str | os.PathLike[str]) -> OpenSource:

@@ -109,7 +109,7 @@ def test_tables_of_sources(kind: str, request: Any, folder: Path, session: icefl
     assert find_sources(table, session) == [Path(name).as_uri() for name in names]
     with pytest.raises(InvalidInputError, match="columns id, file: rename one of them"):
         find_sources(TABLES[kind](spark, {"id": [1, 2], "file": names}), session)
-    with pytest.raises(InvalidInputError, match="empty rows"):
+    with pytest.raises(InvalidInputError, match="empty or not strings"):
         find_sources(TABLES[kind](spark, {"id": [1, 2], "url": [None, names[0]]}), session)
 
 

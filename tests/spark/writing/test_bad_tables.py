@@ -77,7 +77,7 @@ SIX = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
         ({"event": [5.5] * 6}, {}, "'event': expected int64, got double: cast"),
         ({"n": pa.array([1] * 6, pa.int64())}, {}, "'n': expected int32, got int64"),
         ({"v": None, "n": None, "w": SIX}, {}, "variable 'n'.*variable 'v'.*'w' is not a variable"),
-        ({"event": [5, 5, 5, 6, 6, None]}, {}, "'event' of a dimension has nulls or NaN"),
+        ({"event": [5, 5, 5, 6, 6, None]}, {}, "dimension column 'event' contains nulls or NaN"),
         (
             {},
             {"append_dim": "evnt"},
@@ -110,7 +110,11 @@ SIX = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
             {"leave_missing": "v", "group": "new", **NEW},
             "'leave_missing' is only for app",
         ),
-        ({"lat": [NAN] * 6}, {"group": "new", **NEW}, "'lat' of a dimension has nulls or NaN"),
+        (
+            {"lat": [NAN] * 6},
+            {"group": "new", **NEW},
+            "dimension column 'lat' contains nulls or NaN",
+        ),
         (
             {},
             {"group": "new", "dims": "event,lat", "append_dim": "time"},

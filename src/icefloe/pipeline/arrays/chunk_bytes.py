@@ -31,7 +31,7 @@ _UNIT_CHUNKS: Final = 4096
 """Chunks per work unit."""
 
 MAX_CHUNKS: Final = 10_000_000
-"""Default limit of the references that the driver holds."""
+"""Default maximum number of references that the driver holds."""
 
 _REF_BYTES: Final = 300
 """Driver memory per reference, from the plan to the commit."""
@@ -60,7 +60,10 @@ def fetch_chunks(
 def try_fetch_chunks(
     session: Session, path: str, coords: NDArray[np.uint32]
 ) -> Iterator[tuple[tuple[int, ...], memoryview | Exception]]:
-    """Like `fetch_chunks`, but yield the error if a chunk cannot be read."""
+    """Like `fetch_chunks`, but yield the error if fetching a chunk fails.
+
+    A chunk that does not exist still raises.
+    """
     keys = [format_chunk_key(path, row) for row in coords.tolist()]
     # Use Zarr's event loop: a notebook already runs another one in this thread.
     fetched = sync(_fetch(session, keys))
@@ -83,7 +86,8 @@ def plan_units(path: str, refs: ArrayManifest, order: NDArray[np.int64]) -> list
     if not len(order):
         return []
     sizes = refs.payloads.length[order].astype(np.int64)
-    # A unit ends where the cumulative size crosses a boundary; a large chunk is its own unit.
+    # A new unit starts at each chunk whose cumulative size crosses a multiple of `_UNIT_BYTES`, so
+    # a larger chunk always starts a unit.
     ends = np.cumsum(sizes)
     by_bytes = np.flatnonzero(np.diff(ends // _UNIT_BYTES)) + 1
     by_count = np.arange(_UNIT_CHUNKS, len(order), _UNIT_CHUNKS)

@@ -72,7 +72,7 @@ def create_group(session: Session, path: str) -> None:
 def create_array(session: Session, document: ArrayDocument, *, replace: bool = False) -> None:
     """Create an array without chunks, and its missing parent groups.
 
-    With ``replace``, an array at the same path is deleted first.
+    With ``replace``, a node at the same path, and everything below it, is deleted first.
     """
     node_path = parse_path(document.path)
     if replace:

@@ -36,7 +36,7 @@ def find_sources(sources: Any, session: Session) -> list[str]:
     sources
         A path, URL or glob pattern (``*``, ``?``, ``[…]``, ``**`` for any depth), a list of these,
         or a table with a column ``url``, ``path``, ``source`` or ``location``: a Spark or pandas
-        frame, or anything that Arrow can read. Matches of a pattern are sorted.
+        DataFrame, or a `pyarrow.Table`. Matches of a pattern are sorted.
     session
         Provides containers and credentials for remote files.
 
@@ -60,7 +60,7 @@ def read_source_table(path: str) -> list[str]:
         table = csv.read_csv(path) if is_csv else parquet.read_table(path)
     except (ArrowException, OSError) as error:
         raise InvalidInputError(
-            f"{path} is neither a Parquet file nor a CSV file (.csv) with a header: {error}",
+            f"{path} cannot be read as Parquet, or as CSV with a header (.csv): {error}",
             kind=ErrorKind.INVALID_FILE_FORMAT,
         ) from error
     return _read_names(table)
@@ -83,7 +83,7 @@ def fetch_sizes(known_sizes: Mapping[str, int | None], session: Session) -> dict
 def find_sized_sources(sources: Any, session: Session) -> dict[str, int | None]:
     """Return the URLs of all source files, as `find_sources` does, with their sizes in bytes.
 
-    Matches in an object store have the size of its listing; other sizes are None.
+    Matches in an object store have the size that its listing reports; other sizes are None.
     """
     opener = Sources.of(session.connection.virtual)
     matches = {name: _expand_pattern(name, opener) for name in _list_names(sources)}
@@ -132,12 +132,13 @@ def _read_names(table: Any) -> list[str]:
     names: list[str | None] = (selection.toArrow() if is_spark else selection)[column].to_pylist()
     if not all(isinstance(name, str) and name for name in names):
         raise argument_error(
-            f"the column {column} of the table of sources has empty rows: remove them"
+            f"the column {column} of the table of sources has values that are empty or not "
+            "strings: remove them"
         )
     return [name for name in names if name is not None]
 
 
-def _expand_pattern(source: str, sources: Sources) -> dict[str, int | None]:
+def _expand_pattern(source: str, opener: Sources) -> dict[str, int | None]:
     require_shareable(source)
     pattern = _WILDCARD.search(source)
     if pattern is None:
@@ -154,7 +155,7 @@ def _expand_pattern(source: str, sources: Sources) -> dict[str, int | None]:
             f"{source}: a bucket or host name cannot be a pattern", kind=ErrorKind.CANNOT_PARSE_URL
         )
     regex = re.compile(_GLOB.sub(_translate_token, source[len(folder) + 1 :]))
-    sizes = _add_directories((name, info.size_bytes) for name, info in sources.list_folder(folder))
+    sizes = _add_directories((name, info.size_bytes) for name, info in opener.list_folder(folder))
     return {f"{folder}/{name}": sizes[name] for name in sorted(sizes) if regex.fullmatch(name)}
 
 

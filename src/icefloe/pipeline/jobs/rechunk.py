@@ -65,7 +65,8 @@ def rechunk(
     codecs
         The codecs of a chunk; unchanged if None.
     dtype
-        Another data type of the same kind; the job fails if a value does not fit.
+        Another data type that NumPy's ``same_kind`` casting allows; the job fails if a value does
+        not fit.
     run_options, commit_options, keywords
         `RunOptions` and `CommitOptions`, or their fields as keywords.
 
@@ -158,7 +159,7 @@ def _describe(copy: ArrayCopy) -> str:
     is_in_place = copy.source.path == copy.target.path
     return (
         f"{copy.source.path} {_format_layout(copy.source)} becomes {_format_layout(copy.target)} "
-        f"{'in place' if is_in_place else f'into {copy.target.path}'}, "
+        f"{'in place' if is_in_place else f'at {copy.target.path}'}, "
         f"{format_bytes(copy.source.nbytes)} in {'two passes' if copy.stage else 'one pass'}"
     )
 

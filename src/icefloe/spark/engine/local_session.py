@@ -26,7 +26,7 @@ _TIMEOUT_SECONDS: Final = 10
 
 
 def is_running() -> bool:
-    """Whether this process has a Spark session."""
+    """Whether this thread has an active Spark session."""
     if "pyspark.sql" not in sys.modules:
         return False
     from pyspark.sql import SparkSession  # noqa: PLC0415 - slow, and an extra

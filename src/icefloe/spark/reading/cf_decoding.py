@@ -3,10 +3,12 @@
 xarray decodes scales, offsets, fill values and times, so that rows have the values of
 ``xarray.open_zarr``, with these differences:
 
-- Missing values are null. Integers with a fill value stay integers; xarray converts them to floats.
+- Missing values are null (floats stay NaN if ``nan_as_null`` is false). Integers with a fill value
+  stay integers; xarray converts them to floats.
 - Times are ``timestamp_ntz`` in microseconds: CF times have no time zone, and the time zone of the
   Spark session must not shift them. Times in calendars that Spark does not support, such as
-  ``noleap`` and ``360_day``, become strings like ``2001-02-30T00:00:00``, in chronological order.
+  ``noleap`` and ``360_day``, become strings like ``2001-02-30T00:00:00``, which sort
+  chronologically.
 - Types that Spark does not support are widened: unsigned integers to the next larger signed type,
   64-bit unsigned integers to ``decimal(20, 0)``, half-precision floats to single precision.
 """
@@ -75,7 +77,7 @@ class Coding:
         if _is_time(dtype, relevant):
             relevant["calendar"] = attributes.get("calendar", "standard")
         elif relevant.get("dtype") != "bool" and not _is_duration(relevant):
-            # These do not affect the values of other variables.
+            # ``units`` and ``dtype`` affect only times, durations and booleans.
             relevant.pop("units", None)
             relevant.pop("dtype", None)
         coding = cls(name, dtype, relevant, pa.null())
@@ -201,7 +203,11 @@ class Coding:
         return pa.Array.from_buffers(target, len(values), [validity, pa.py_buffer(values)])
 
     def _to_datetime(self, time: Any) -> datetime:
-        """Convert a time that xarray decodes to an object because its year is out of range."""
+        """Convert a cftime object.
+
+        xarray decodes to these if a time is before 1582-10-15 in the standard calendar, or out of
+        range of datetime64.
+        """
         try:
             return datetime(*(getattr(time, unit) for unit in _UNITS))  # noqa: DTZ001 - CF times have none
         except ValueError as error:
@@ -221,7 +227,7 @@ def _is_duration(attributes: Mapping[str, Any]) -> bool:
 
 
 def _decode_fill(value: Any, dtype: np.dtype[Any]) -> Any:
-    """Decode a fill value that xarray wrote to Zarr: floats and bytes are base 64."""
+    """Decode a fill value that xarray wrote to Zarr: floats and bytes are base64-encoded."""
     if dtype.kind == "f" and isinstance(value, str):
         try:
             return struct.unpack("<d", base64.standard_b64decode(value))[0]

@@ -56,7 +56,10 @@ _BATCH_BYTES: Final = 8 << 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArrayChunks:
-    """Chunk edges and selected chunks of one array by dimension; ``dtype`` is ``dtype.str``."""
+    """Chunk edges and selected chunks of one array by dimension.
+
+    ``dtype`` is a NumPy type string, such as ``<f4``.
+    """
 
     path: str
     dtype: str
@@ -99,10 +102,10 @@ class ChunksPlan:
         total = sum(array.num_bytes for array in self.arrays)
         target = choose_target_bytes(total, self.target_bytes)
         ranges = (
-            ((number, numbers), len(numbers) * array.chunk_bytes)
-            for number, array in enumerate(self.arrays)
+            ((array_index, chunk_range), len(chunk_range) * array.chunk_bytes)
+            for array_index, array in enumerate(self.arrays)
             if prod(array.grid)
-            for numbers in split_evenly(prod(array.grid), array.num_bytes, target)
+            for chunk_range in split_evenly(prod(array.grid), array.num_bytes, target)
         )
         return pack_tasks(ranges, target)
 
@@ -115,7 +118,8 @@ class ChunksPlan:
 def plan_chunks(session: Session, options: ReadOptions) -> ChunksPlan:
     """Plan a table of the chunks that overlap the selection; chunks are not cut to it.
 
-    Raises if a node does not exist, a selection is empty, or values of an array have no fixed size.
+    Raises if a node does not exist, a selection is empty, or a variable named in the options has
+    values of no fixed size; other such arrays are skipped.
     """
     group = Group.fetch(session, options.group)
     names = options.variables
@@ -171,12 +175,13 @@ def _make_batch(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
 def _iter_rows(
     session: Session, plan: ChunksPlan, ranges: Sequence[ChunkRange]
 ) -> Iterator[tuple[Any, ...]]:
-    for number, numbers in ranges:
-        selected = plan.arrays[number]
+    for array_index, chunk_range in ranges:
+        selected = plan.arrays[array_index]
         array = open_array(session.store, selected.path)
         chunks_per_read = max(1, int(MAX_BYTES_IN_MEMORY / max(selected.chunk_bytes, 1)))
-        for first in range(numbers.start, numbers.stop, chunks_per_read):
-            for box in iter_boxes(first, min(first + chunks_per_read, numbers.stop), selected.grid):
+        for first in range(chunk_range.start, chunk_range.stop, chunks_per_read):
+            stop = min(first + chunks_per_read, chunk_range.stop)
+            for box in iter_boxes(first, stop, selected.grid):
                 for run in _split_at_gaps(selected, box):
                     yield from _read_run(session, array, selected, run)
 

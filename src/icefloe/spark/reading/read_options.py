@@ -92,7 +92,7 @@ class ReadOptions:
         table = _parse_choice("table", options.get("table"), get_args(Table))
         layout = _parse_choice("layout", options.get("layout", "rows"), get_args(Layout))
         _require_effective(options, table, layout)
-        _require_one_ref(options)
+        _require_at_most_one_ref(options)
         names = parse_names("variables", options["variables"]) if "variables" in options else None
         return cls(
             repository={name: options[name] for name in REPOSITORY_OPTIONS if name in options},
@@ -135,7 +135,7 @@ def _require_effective(options: Mapping[str, str], table: str | None, layout: st
         )
 
 
-def _require_one_ref(options: Mapping[str, str]) -> None:
+def _require_at_most_one_ref(options: Mapping[str, str]) -> None:
     refs = [name for name in ("branch", "tag", "snapshot") if name in options]
     if len(refs) > 1:
         names = " and ".join(map(repr, refs))

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 class WritePlan:
     """Plan of a write that creates a group, appends to it, or overwrites a region of it.
 
-    ``columns`` are all columns with the types in which they are written; ``growing_dims`` are the
-    dimensions that get new labels; ``auxiliary`` are the auxiliary variables that have columns;
-    ``table_variables`` are the variables to which rows are written, None for all of the group.
+    ``columns`` are the columns of dimensions and table variables, with the types in which they are
+    written; ``growing_dims`` are the dimensions that get new labels; ``auxiliary`` are the
+    auxiliary variables that have columns; ``table_variables`` are the variables to which rows are
+    written, None for all of the group.
     """
 
     kind: Literal["create", "append", "region"]
@@ -52,4 +53,4 @@ def require_labels(name: str, labels: pa.Array) -> None:
     if pa.types.is_floating(labels.type):
         num_invalid += pc.sum(pc.is_nan(labels)).as_py() or 0
     if num_invalid:
-        raise input_error(f"column {name!r} of a dimension has nulls or NaN: drop those rows")
+        raise input_error(f"dimension column {name!r} contains nulls or NaN: drop those rows")
