@@ -148,7 +148,7 @@ class _DataFrameRows:
         for name in plan.dims:
             if counts[name] < rows:
                 raise input_error(
-                    f"column {name!r} of a dimension has {rows - counts[name]} nulls: drop those "
+                    f"dimension column {name!r} contains {rows - counts[name]} nulls: drop those "
                     f"rows with df.dropna(subset={[name]})"
                 )
         labels = {

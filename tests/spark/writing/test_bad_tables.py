@@ -146,7 +146,7 @@ def test_refused_before_anything_is_written(
         ),
         (
             {"lat": [10.0, None, 30.0] * 2},
-            r"'lat' of a dimension has nulls.*df\.dropna\(subset=\['lat'\]\)",
+            r"dimension column 'lat' contains nulls.*df\.dropna\(subset=\['lat'\]\)",
         ),
         ({"lat": [10.0, 20.0, 20.0] * 2}, r"more than once.*lat=20\.0: .*df\.dropDuplicates"),
         ({"n": pa.array([1, 2, 3, 4, 5, None], pa.int32())}, r"'n' has nulls.*df\.fillna"),

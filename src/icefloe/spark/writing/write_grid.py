@@ -98,7 +98,7 @@ class Grid:
         for dim, dim_positions in zip(self.dims, positions, strict=True):
             if rows[dim.name].null_count:
                 raise input_error(
-                    f"column {dim.name!r} of a dimension has nulls: drop those rows with "
+                    f"dimension column {dim.name!r} contains nulls: drop those rows with "
                     f"df.dropna(subset={[dim.name]})"
                 )
             outside = np.flatnonzero((dim_positions < 0) | (dim_positions >= len(dim)))
