@@ -183,6 +183,22 @@ def test_a_new_group_has_everything_and_shares_what_is_not_rechunked(
     )
 
 
+@pytest.mark.parametrize("source", ["/", "nested"])
+def test_a_new_group_has_the_subgroups(repository: icefloe.Repository, source: str) -> None:
+    session = repository.writable_session("main")
+    root = zarr.group(session.store)
+    values = root.create_array(
+        "nested/deep/values", data=np.arange(10), chunks=(5,), dimension_names=["x"]
+    )
+    values.attrs["units"] = "K"
+    session.commit("nested groups")
+    rechunk(None, repository, source, {"x": 2}, target="/copy")
+    copied = array(repository, "copy/nested/deep/values" if source == "/" else "copy/deep/values")
+    assert copied.chunks == (2,)
+    assert dict(copied.attrs) == {"units": "K"}
+    np.testing.assert_array_equal(copied[:], np.arange(10))
+
+
 def test_an_array_that_is_as_it_should_be_is_left_alone(repository: icefloe.Repository) -> None:
     write_weather(repository)
     report = done(rechunk(None, repository, "air", (5, 4, 6)))

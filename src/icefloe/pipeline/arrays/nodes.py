@@ -95,7 +95,7 @@ def copy_group(session: Session, source: str, target: str) -> None:
     """Create the group ``target`` with the subgroups and attributes of ``source``."""
     root = parse_path(source)
     for node in (contents.require_node(session, root), *_list_groups_below(session, root)):
-        node_path = parse_path(target + "/" + node.path.value[len(root.value.rstrip("/")) :])
+        node_path = parse_path(target + node.path.value[len(root.value.rstrip("/")) :])
         if node_path.parent is not None:
             create_group(session, node_path.parent.value)
         if contents.get_node(session, node_path) is None:
