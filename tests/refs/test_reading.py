@@ -20,7 +20,7 @@ from icefloe.errors import (
     StorageError,
 )
 from icefloe.format.generation import V1, V2, find_generation
-from icefloe.format.keys import format_branch_key, format_snapshot_key
+from icefloe.format.keys import format_branch_key
 from icefloe.format.ref_json import encode_ref
 from icefloe.format.snapshot import decode_snapshot, encode_snapshot
 from icefloe.model.config import RepositoryConfig
@@ -267,7 +267,7 @@ def test_ancestry_with_a_cycle() -> None:
     """A snapshot that is its own ancestor raises."""
     golden = Golden("v1-by-1.1.21")
     first = SnapshotId.parse(golden.expected["ids"]["first"])
-    key = format_snapshot_key(first)
+    key = V1.layout.snapshots.format_key(first)
     data = (golden.repository / key).read_bytes()
     storage = MemoryStorage()
     circle = replace(decode_snapshot(data, key), parent_id=first)

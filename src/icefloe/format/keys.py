@@ -1,11 +1,9 @@
-"""Keys of the files of a repository (Icechunk spec, "File Layout")."""
+"""Keys of the mutable files of generations v1 and v2 (Icechunk spec, "File Layout").
+
+`generation` has those of the immutable files.
+"""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from icefloe.model.ids import ChunkId, ManifestId, SnapshotId
 
 CONFIG = "config.yaml"
 """The configuration of generation v1."""
@@ -19,26 +17,6 @@ OVERWRITTEN = "overwritten/"
 
 _BRANCH, _TAG = "branch.", "tag."
 _REF_FILE, _TOMBSTONE = "/ref.json", "/ref.json.deleted"
-
-
-def format_snapshot_key(snapshot_id: SnapshotId) -> str:
-    """Return the key of a snapshot file."""
-    return f"snapshots/{snapshot_id}"
-
-
-def format_transaction_log_key(snapshot_id: SnapshotId) -> str:
-    """Return the key of the transaction log of a snapshot."""
-    return f"transactions/{snapshot_id}"
-
-
-def format_manifest_key(manifest_id: ManifestId) -> str:
-    """Return the key of a manifest file."""
-    return f"manifests/{manifest_id}"
-
-
-def format_chunk_key(chunk_id: ChunkId) -> str:
-    """Return the key of a chunk file."""
-    return f"chunks/{chunk_id}"
 
 
 def format_branch_key(name: str) -> str:

@@ -14,12 +14,8 @@ from typing import TYPE_CHECKING, Any
 from icefloe.assets import fetch_file
 from icefloe.errors import ErrorKind, FormatError
 from icefloe.format.envelope import FileType, Header, read_header, unpack
-from icefloe.format.keys import (
-    REPO,
-    format_manifest_key,
-    format_snapshot_key,
-    format_transaction_log_key,
-)
+from icefloe.format.generation import V2
+from icefloe.format.keys import REPO
 from icefloe.format.manifest import decode_manifest
 from icefloe.format.repo_info import decode_repo_info
 from icefloe.format.snapshot import decode_snapshot
@@ -45,7 +41,7 @@ if TYPE_CHECKING:
 
 def inspect_snapshot(storage: Storage, snapshot_id: str) -> dict[str, Any]:
     """Describe a snapshot file."""
-    file = format_snapshot_key(SnapshotId.parse(snapshot_id))
+    file = V2.layout.snapshots.format_key(SnapshotId.parse(snapshot_id))
     data = fetch_file(storage, file).data
     snapshot = decode_snapshot(data, file)
     return {
@@ -61,7 +57,7 @@ def inspect_snapshot(storage: Storage, snapshot_id: str) -> dict[str, Any]:
 
 def inspect_manifest(storage: Storage, manifest_id: str) -> dict[str, Any]:
     """Describe a manifest file; ``size_bytes`` is its uncompressed size."""
-    file = format_manifest_key(ManifestId.parse(manifest_id))
+    file = V2.layout.manifests.format_key(ManifestId.parse(manifest_id))
     data = fetch_file(storage, file).data
     manifest = decode_manifest(data, file)
     header, content = unpack(data, FileType.MANIFEST, file)
@@ -88,7 +84,7 @@ def inspect_manifest(storage: Storage, manifest_id: str) -> dict[str, Any]:
 
 def inspect_transaction_log(storage: Storage, snapshot_id: str) -> dict[str, Any]:
     """Describe a transaction log file."""
-    file = format_transaction_log_key(SnapshotId.parse(snapshot_id))
+    file = V2.layout.transaction_logs.format_key(SnapshotId.parse(snapshot_id))
     data = fetch_file(storage, file).data
     log = decode_transaction_log(data, file)
     nodes = {

@@ -13,7 +13,6 @@ import xarray
 import zstandard
 
 import icefloe
-from icefloe.format.keys import format_chunk_key
 from icefloe.model.chunk_payload import ChunkRef
 from icefloe.model.node import ArrayNodeData
 from icefloe.pipeline.files import manifest_building
@@ -403,7 +402,7 @@ def test_staged_references_that_somebody_replaced_are_not_unpickled(
     staged, position = parsed.staged
     assert "t2m" in load_staged(connection, staged)[position]
     data = zstandard.compress(pickle.dumps(Dangerous(tmp_path / "made")))
-    repository.storage.put(format_chunk_key(staged.ref.id), data)
+    repository.storage.put(connection.generation.layout.chunks.format_key(staged.ref.id), data)
     replaced = staged._replace(ref=ChunkRef(staged.ref.id, 0, len(data)))
     with pytest.raises(icefloe.FormatError, match=r"chunks/\w+.* replaced after this job wrote it"):
         load_staged(connection, replaced)

@@ -23,7 +23,6 @@ import numpy as np
 import zstandard
 
 from icefloe.errors import ErrorKind, FormatError, StorageError
-from icefloe.format.keys import format_chunk_key
 from icefloe.model.chunk_payload import ChunkRef, VirtualChunkRef
 from icefloe.model.ids import ChunkId
 from icefloe.model.manifest import ArrayManifest, ChunkPayloads
@@ -176,7 +175,7 @@ def load_staged(connection: Connection, staged: StagedRefs) -> list[dict[str, Ar
         raise FormatError(
             "the object was replaced after this job wrote it: check which other programs write to "
             "the storage, and run the job again",
-            file=format_chunk_key(staged.ref.id),
+            file=connection.generation.layout.chunks.format_key(staged.ref.id),
             kind=ErrorKind.INVALID_FILE_FORMAT,
         )
     # Safe: the digest proves that a worker of this job pickled these bytes.
@@ -194,7 +193,8 @@ def delete_staged(connection: Connection, files: Iterable[ParsedFile]) -> None:
     """Delete staged objects; if this fails, garbage collection deletes them."""
     ids = dict.fromkeys(file.staged[0].ref.id for file in files)
     with suppress(StorageError):
-        connection.storage.delete_many([format_chunk_key(chunk_id) for chunk_id in ids])
+        chunks = connection.generation.layout.chunks
+        connection.storage.delete_many([chunks.format_key(chunk_id) for chunk_id in ids])
 
 
 def _make_marker(shape: tuple[int, ...], number: int) -> ArrayManifest:
