@@ -317,7 +317,7 @@ class Repository:
             self._connection.generation.spec_version,
             read_only=self.storage.read_only,
             refs=self._fetch_ref_names_if_cheap(),
-            virtual_prefixes=prefixes,
+            authorized_prefixes=prefixes,
             config=self._connection.config,
         )
 

@@ -1,4 +1,4 @@
-"""Renders a repository as HTML."""
+"""HTML of a repository."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from icefloe.display.config import render_config_html
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_MAX_LABELS: Final = 30
+_MAX_LISTED_NAMES: Final = 30
+"""Maximum number of branches, and of tags, that are listed."""
 
 
 def render_repository_html(
@@ -19,26 +20,27 @@ def render_repository_html(
     *,
     read_only: bool,
     refs: tuple[Sequence[str], Sequence[str]] | None,
-    virtual_prefixes: Sequence[str],
+    authorized_prefixes: Sequence[str],
     config: Any,
 ) -> str:
-    """Render a repository; ``refs`` are its branches and tags, or None if unknown."""
+    """Format a repository; ``refs`` are the names of branches and of tags, None if not fetched."""
     rows: list[tuple[str, object]] = [
-        ("location", html.Html(f"{html.code(url)}{html.faint(' read-only') if read_only else ''}")),
+        ("URL", html.Html(f"{html.code(url)}{html.faint(' read-only') if read_only else ''}")),
         ("format", f"version {spec_version}"),
     ]
     if refs is not None:
         branches, tags = refs
-        rows.append(("branches", _format_labels(branches)))
+        rows.append(("branches", _format_names(branches)))
         if tags:
-            rows.append(("tags", _format_labels(tags)))
-    if virtual_prefixes:
-        rows.append(("reads virtual chunks", html.join(map(html.code, virtual_prefixes))))
+            rows.append(("tags", _format_names(tags)))
+    if authorized_prefixes:
+        prefixes = html.join(map(html.code, authorized_prefixes))
+        rows.append(("may read virtual chunks from", prefixes))
     details = html.details("configuration", html.Html(render_config_html(config)))
     return html.panel("Repository", html.table(rows), details)
 
 
-def _format_labels(names: Sequence[str]) -> html.Html:
-    labels = html.join([html.label(name) for name in names[:_MAX_LABELS]])
-    num_more = len(names) - _MAX_LABELS
-    return html.Html(f"{labels} {html.faint(f'and {num_more:,} more')}") if num_more > 0 else labels
+def _format_names(names: Sequence[str]) -> html.Html:
+    labels = html.join([html.label(name) for name in names[:_MAX_LISTED_NAMES]])
+    num_more = len(names) - _MAX_LISTED_NAMES
+    return labels if num_more <= 0 else html.join([labels, html.faint(f"and {num_more:,} more")])

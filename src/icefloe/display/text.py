@@ -8,7 +8,8 @@ from typing import Final
 
 # Control and format characters, surrogates, unassigned code points, line and paragraph separators.
 _UNSAFE_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Cn", "Zl", "Zp"})
-_WIDE: Final = frozenset({"W", "F"})
+# Values of east_asian_width (wide, fullwidth) for characters that take two columns.
+_TWO_COLUMN_WIDTHS: Final = frozenset({"W", "F"})
 
 
 def escape_unsafe(text: str) -> str:
@@ -29,7 +30,7 @@ def format_first_line(text: str, max_columns: int = 72) -> str:
     line = escape_unsafe(lines[0]) if lines else ""
     if count_columns(line) <= max_columns:
         return line
-    prefix, num_columns = "", 1  # the column of the ellipsis
+    prefix, num_columns = "", 1  # the ellipsis takes one column
     for character in line:
         num_columns += count_columns(character)
         if num_columns > max_columns:
@@ -39,20 +40,22 @@ def format_first_line(text: str, max_columns: int = 72) -> str:
 
 
 def count_columns(text: str) -> int:
-    """Return the width of a text in columns of a terminal."""
+    """Return the number of terminal columns that printable text takes."""
     if text.isascii():
         return len(text)
     return sum(
-        2 if unicodedata.east_asian_width(char) in _WIDE else int(not unicodedata.combining(char))
-        for char in text
+        2
+        if unicodedata.east_asian_width(character) in _TWO_COLUMN_WIDTHS
+        else int(not unicodedata.combining(character))
+        for character in text
     )
 
 
 def format_time(time: datetime) -> str:
-    """Format a time in UTC, to the minute."""
+    """Format a time to the minute, in UTC."""
     return time.astimezone(UTC).strftime("%Y-%m-%d %H:%M")
 
 
-def format_count(number: int, noun: str) -> str:
-    """Format a number with a noun in singular or plural."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+def format_count(count: int, noun: str) -> str:
+    """Format a count of things; ``noun`` is singular, and its plural ends in ``s``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

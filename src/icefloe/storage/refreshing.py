@@ -1,4 +1,4 @@
-"""Renews refreshable credentials before they expire, single-flight across threads."""
+"""Refreshes credentials before they expire, single-flight across threads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger(__name__)
 REFRESH_MARGIN: Final = timedelta(minutes=5)
-"""The time before expiration at which a credential is renewed; longer than any request takes."""
+"""How long before expiration a credential is refreshed: the default timeout of one attempt."""
 
 
 class ExpiringCredential(Protocol):
@@ -23,44 +23,46 @@ class ExpiringCredential(Protocol):
 
     @property
     def expires_after(self) -> datetime | None:
-        """Time after which the credential is rejected."""
+        """Time after which the credential is rejected; None if it does not expire."""
 
 
 C = TypeVar("C", bound=ExpiringCredential)
 
 
 class RefreshingCredential(Generic[C]):
-    """Caches the credential that a function returns, and renews it before it expires.
+    """Caches the credential that a function returns, and refreshes it before it expires.
 
-    Single-flight: concurrent callers of `get` share one call of the function. A credential that is
-    valid for less than twice `REFRESH_MARGIN` is renewed halfway to its expiration.
+    Single-flight: concurrent callers of `get` wait for one call of the function and share its
+    result; if the call raises, each of them tries again. A credential that is received less than
+    twice `REFRESH_MARGIN` before its expiration is refreshed halfway to it.
 
     The function comes from the user's own process, never from a repository: unpickling runs code.
-    ``current`` is an optional first credential, and ``types`` are the valid types of a credential.
+    ``current`` is a credential to use before the first call, or None; ``types`` are the types that
+    the function may return.
     """
 
     def __init__(
         self, pickled_function: bytes, current: C | None, types: tuple[type[C], ...]
     ) -> None:
         self._pickled_function = pickled_function
-        self._function: Callable[[], C] | None = None
+        self._function: Callable[[], C] | None = None  # unpickled before the first call
         self._types = types
         self._current = current
-        self._renew_at = _compute_renewal_time(current)
+        self._refresh_at = _compute_refresh_time(current)
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
-        return f"RefreshingCredential(renew_at={self._renew_at})"
+        return f"RefreshingCredential(refresh_at={self._refresh_at})"
 
     def get(self) -> C:
-        """Return the credential, renewed if it is about to expire."""
+        """Return the credential, refreshed if it is about to expire; raise if a refresh fails."""
         with self._lock:
             if self._current is None or (
-                self._renew_at is not None and datetime.now(UTC) >= self._renew_at
+                self._refresh_at is not None and datetime.now(UTC) >= self._refresh_at
             ):
                 self._current = self._call_function()
-                self._renew_at = _compute_renewal_time(self._current)
-                _LOGGER.debug("refreshed credentials; next refresh at %s", self._renew_at)
+                self._refresh_at = _compute_refresh_time(self._current)
+                _LOGGER.debug("refreshed credentials; next refresh at %s", self._refresh_at)
             return self._current
 
     def _call_function(self) -> C:
@@ -68,29 +70,30 @@ class RefreshingCredential(Generic[C]):
             self._function = pickle.loads(self._pickled_function)  # noqa: S301 - see the class docstring
         try:
             result = self._function()
-        except Exception as error:  # noqa: BLE001 - the user's function
+        except Exception as error:  # noqa: BLE001 - the user's function may raise anything
             error_type = type(error).__name__
         else:
             return self._require_type(result)
-        # The message of the user's error may contain a secret: report only its type, and raise
-        # outside the handler, because a traceback shows the context of an error.
+        # The message of the user's error may contain a secret: report only the type, and raise
+        # outside the handler, which would attach the user's error as the context of this one.
         raise StorageError(
-            f"get_credentials raised {error_type}; call it directly to see why",
+            f"get_credentials raised {error_type}; call the function directly to see its message",
             kind=ErrorKind.INVALID_CREDENTIALS,
         ) from None
 
     def _require_type(self, result: object) -> C:
         if isinstance(result, self._types):
             return result
-        expected = " or ".join(type_.__qualname__ for type_ in self._types)
+        expected = " or ".join(valid_type.__qualname__ for valid_type in self._types)
         raise InvalidInputError(
             f"expected get_credentials to return {expected}, got {type(result).__name__}",
             kind=ErrorKind.INVALID_CREDENTIALS,
         )
 
 
-def _compute_renewal_time(credential: ExpiringCredential | None) -> datetime | None:
+def _compute_refresh_time(credential: ExpiringCredential | None) -> datetime | None:
     if credential is None or credential.expires_after is None:
         return None
     remaining = credential.expires_after - datetime.now(UTC)
+    # If the credential has expired, `remaining` is negative, and the result is in the past too.
     return credential.expires_after - min(REFRESH_MARGIN, remaining / 2)

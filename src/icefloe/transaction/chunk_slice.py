@@ -1,4 +1,4 @@
-"""Byte ranges within a chunk."""
+"""Slices of chunks to fetch, and the clipping of byte ranges."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ChunkSlice:
-    """A byte range of a native or virtual chunk, which must be fetched."""
+    """A part of a native or virtual chunk that must be fetched; start and length are in bytes."""
 
     payload: ChunkRef | VirtualChunkRef
     start: int
@@ -28,17 +28,18 @@ def get_chunk_length(payload: ChunkPayload) -> int:
 
 
 def clip_byte_range(byte_range: ByteRange | None, size: int) -> tuple[int, int]:
-    """Clip a byte range to a chunk of ``size`` bytes; return start and stop. None is the chunk."""
+    """Clip a byte range to data of ``size`` bytes; return start and stop. None means all bytes.
+
+    A range beyond the end is clipped to an empty range at the end.
+    """
     match byte_range:
         case None:
             return 0, size
         case Bounded(start, end):
-            stop = min(end, size)
+            return min(start, size), min(end, size)
         case From(start):
-            stop = size
+            return min(start, size), size
         case Last(length):
             return max(0, size - length), size
         case Until(skipped):
             return 0, max(0, size - skipped)
-    start = min(start, size)
-    return start, max(start, stop)

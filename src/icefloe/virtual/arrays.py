@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,13 +18,12 @@ if TYPE_CHECKING:
 
     from icefloe.model.manifest import ArrayManifest
 
-_LOADED_CODECS = (
-    {"name": "bytes", "configuration": {"endian": "little"}},
-    {"name": "zstd", "configuration": {"level": 0, "checksum": False}},
-)
-_LOADED_STRING_CODECS = ({"name": "vlen-utf8", "configuration": {}}, _LOADED_CODECS[1])
-_MIN_CHUNK_ELEMENTS = 1024
-"""Minimum chunk size of loaded arrays: appending single steps must not create a chunk per step."""
+# Level 0 is the default level of zstd.
+_ZSTD: Final = {"name": "zstd", "configuration": {"level": 0, "checksum": False}}
+_LOADED_CODECS: Final = ({"name": "bytes", "configuration": {"endian": "little"}}, _ZSTD)
+_LOADED_STRING_CODECS: Final = ({"name": "vlen-utf8", "configuration": {}}, _ZSTD)
+_MIN_CHUNK_ELEMENTS: Final = 1024
+"""Approximate minimum for loaded arrays, so that appending a single value rarely adds a chunk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ class _Array:
         return cast("dict[str, Any]", self.metadata.get("attributes", {}))
 
     def with_shape(self, shape: tuple[int, ...]) -> dict[str, Any]:
-        """Return a copy of the metadata with another shape."""
+        """Return a copy of the metadata, not of the array, with another shape."""
         return {**self.metadata, "shape": list(shape)}
 
 
@@ -67,8 +66,8 @@ class VirtualArray(_Array):
     Parameters
     ----------
     refs
-        Chunk references; chunks without a row are missing. Data embedded in a Kerchunk file is
-        stored as inline chunks.
+        Chunk references; chunks without a reference are missing. Bytes embedded in a Kerchunk file
+        are inline chunks.
     """
 
     refs: ArrayManifest
@@ -79,7 +78,7 @@ class VirtualArray(_Array):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoadedArray(_Array):
-    """An array whose values are loaded, to be stored in the repository.
+    """An array whose values are in memory; writing it stores them as chunks of the repository.
 
     Parameters
     ----------
@@ -91,8 +90,8 @@ class LoadedArray(_Array):
 
     @classmethod
     def of(cls, metadata: Mapping[str, Any], values: NDArray[Any]) -> LoadedArray:
-        """Build an array from the metadata of a file, with new codecs and chunks."""
-        is_string = values.dtype.kind in "OTU"
+        """Build an array; shape, data type, codecs and chunks of the metadata follow ``values``."""
+        is_string = values.dtype.kind in "OTU"  # objects are strings
         new_metadata: dict[str, Any] = {
             **metadata,
             "shape": list(values.shape),
@@ -102,8 +101,8 @@ class LoadedArray(_Array):
         if is_string:
             new_metadata |= {"data_type": "string", "fill_value": ""}
         elif values.dtype.kind in "iuf" and values.dtype.name != metadata["data_type"]:
-            # Combined times may need a wider type. _FillValue still has the old type and is
-            # dropped: coordinates have no missing values.
+            # Times in converted units may need another type. _FillValue has the old type and units,
+            # and is dropped: time coordinates have no missing values.
             attributes = {**metadata.get("attributes", {})}
             attributes.pop("_FillValue", None)
             new_metadata |= {
@@ -114,7 +113,7 @@ class LoadedArray(_Array):
         return cls(new_metadata, values)
 
     def with_values(self, values: NDArray[Any]) -> LoadedArray:
-        """Return a copy with other values."""
+        """Return a copy with other values, and metadata that follow them."""
         return type(self).of(self.metadata, values)
 
     def __repr__(self) -> str:
@@ -125,7 +124,7 @@ AnyArray: TypeAlias = VirtualArray | LoadedArray
 
 
 def find_coordinate(arrays: Mapping[str, AnyArray], path: str, dim: str) -> str | None:
-    """Find the coordinate of a dimension in the group of ``path`` or its nearest ancestor."""
+    """Return the path of a dimension's coordinate in the group of ``path`` or nearest ancestor."""
     group = path.rpartition("/")[0]
     while True:
         candidate = f"{group}/{dim}" if group else dim
@@ -141,21 +140,22 @@ def are_arrays_equal(left: NDArray[np.generic], right: NDArray[np.generic]) -> b
     """Return whether two arrays have the same values; NaN equals NaN."""
     if left.shape != right.shape:
         return False
-    equal = left == right
+    is_equal = left == right
     if left.dtype.kind in "fc" and right.dtype.kind in "fc":
-        equal |= (left != left) & (right != right)  # noqa: PLR0124 - only NaN differs from itself
-    return bool(equal.all())
+        is_equal |= (left != left) & (right != right)  # noqa: PLR0124 - only NaN differs from itself
+    return bool(is_equal.all())
 
 
 def _choose_grid(shape: tuple[int, ...]) -> dict[str, Any]:
-    """Return a grid of one chunk, large enough for the array to grow along the first dimension."""
-    chunk = [max(1, length) for length in shape]
-    if chunk:
-        chunk[0] = max(chunk[0], _MIN_CHUNK_ELEMENTS // math.prod(chunk[1:]), 1)
-    return {"name": "regular", "configuration": {"chunk_shape": chunk}}
+    """Return a grid of one chunk, extended along the first dimension if it would be small."""
+    chunk_shape = [max(1, length) for length in shape]
+    if chunk_shape:
+        min_length = _MIN_CHUNK_ELEMENTS // math.prod(chunk_shape[1:])
+        chunk_shape[0] = max(chunk_shape[0], min_length)
+    return {"name": "regular", "configuration": {"chunk_shape": chunk_shape}}
 
 
 def _describe(array: _Array) -> str:
-    lengths = zip(array.dimension_names, array.shape, strict=True)
-    dims = ", ".join(f"{name}: {length}" for name, length in lengths)
+    named_lengths = zip(array.dimension_names, array.shape, strict=True)
+    dims = ", ".join(f"{name}: {length}" for name, length in named_lengths)
     return f"{array.metadata['data_type']} ({dims})"

@@ -13,7 +13,11 @@ import zarr
 import zstandard
 
 import icefloe
-from icefloe.pipeline.files.source_record import ATTRIBUTE, read_known_sources, store_sources
+from icefloe.pipeline.files.source_record import (
+    SOURCES_ATTRIBUTE,
+    read_known_sources,
+    store_sources,
+)
 from icefloe.pipeline.jobs.append import append
 from icefloe.pipeline.jobs.ingest import ingest
 from icefloe.pipeline.jobs.virtualize import virtualize
@@ -134,8 +138,8 @@ def test_a_record_that_was_damaged_is_told(
     paths = without_coordinate(folder, 2)
     ingest(None, repository, paths[:1], dims="step")
     with repository.transaction("main", message="damage") as store:
-        zarr.open_group(store).attrs[ATTRIBUTE] = record
-    with pytest.raises(icefloe.InvalidInputError, match=f"/: the attribute {ATTRIBUTE}"):
+        zarr.open_group(store).attrs[SOURCES_ATTRIBUTE] = record
+    with pytest.raises(icefloe.InvalidInputError, match=f"/: the attribute {SOURCES_ATTRIBUTE}"):
         append(None, repository, paths, dim="step")
 
 
@@ -143,7 +147,7 @@ def test_xarray_does_not_show_the_record(folder: Path, repository: icefloe.Repos
     ingest(None, repository, write_files(folder, 2))
     assert dataset(repository).attrs == {"Conventions": "CF-1.11"}
     store = repository.readonly_session("main").store
-    assert ATTRIBUTE in zarr.open_group(store, mode="r").attrs
+    assert SOURCES_ATTRIBUTE in zarr.open_group(store, mode="r").attrs
 
 
 def test_a_hundred_thousand_names_are_small(repository: icefloe.Repository) -> None:

@@ -1,4 +1,4 @@
-"""Reads, creates and copies the nodes of a session by path."""
+"""Reads, creates and copies nodes of a session, which are given by path."""
 
 from __future__ import annotations
 
@@ -11,40 +11,41 @@ from icefloe.pipeline.arrays.array_document import ArrayDocument
 from icefloe.session import Session, contents
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from icefloe.model.node import NodeSnapshot
 
 
 def parse_path(path: str) -> Path:
-    """Parse a node path, with or without a leading slash."""
+    """Parse a node path, with or without leading and trailing slashes."""
     return Path("/" + path.strip("/"))
 
 
 def require_array(session: Session, path: str) -> ArrayDocument:
-    """Return the metadata of the array at a path, or raise."""
+    """Return the metadata of the array at a path; raise if there is no array."""
     return ArrayDocument.of(contents.require_array(session, parse_path(path)))
 
 
 def read_arrays(session: Session, path: str) -> list[ArrayDocument]:
-    """Return the metadata of all arrays at or below a path, ordered by path."""
+    """Return the metadata of the arrays at or below a node, ordered by path; raise if no node."""
     node = contents.require_node(session, parse_path(path))
     if node.is_array:
         return [ArrayDocument.of(node)]
-    below = contents.iter_nodes_below(session, node.path)
-    arrays = [ArrayDocument.of(child) for child in below if child.is_array]
+    descendants = contents.iter_nodes_below(session, node.path)
+    arrays = [ArrayDocument.of(descendant) for descendant in descendants if descendant.is_array]
     return sorted(arrays, key=lambda array: array.path)
 
 
-def select_arrays(
-    session: Session, arrays: str | list[str] | tuple[str, ...]
-) -> list[ArrayDocument]:
-    """Return the metadata of all arrays at or below one or more paths, without duplicates."""
-    paths = [arrays] if isinstance(arrays, str) else list(arrays)
-    documents = {array.path: array for path in paths for array in read_arrays(session, path)}
-    return [documents[path] for path in sorted(documents)]
+def select_arrays(session: Session, paths: str | Iterable[str]) -> list[ArrayDocument]:
+    """Return the metadata of the arrays at or below nodes, ordered by path, without duplicates."""
+    if isinstance(paths, str):
+        return read_arrays(session, paths)
+    arrays = {array.path: array for path in paths for array in read_arrays(session, path)}
+    return [arrays[path] for path in sorted(arrays)]
 
 
 def require_free(session: Session, path: str) -> Path:
-    """Return the path of a node to create; raise if it exists."""
+    """Return the path of a node to create; raise if it is in use, or inside an array."""
     target = parse_path(path)
     if contents.get_node(session, target) is not None or contents.has_children(session, target):
         raise AlreadyExistsError(
@@ -54,54 +55,56 @@ def require_free(session: Session, path: str) -> Path:
     for ancestor in target.ancestors():
         node = contents.get_node(session, ancestor)
         if node is not None and node.is_array:
-            raise InvalidInputError(
-                f"{target} would be inside the array {ancestor}", kind=ErrorKind.NOT_A_GROUP
-            )
+            problem = f"{target} would be inside the array {ancestor}: choose another path"
+            raise InvalidInputError(problem, kind=ErrorKind.NOT_A_GROUP)
     return target
 
 
 def create_group(session: Session, path: str) -> None:
-    """Create a group and its missing parents; an existing group is not changed."""
+    """Create a group and its missing ancestors; existing nodes are not changed."""
     node_path = parse_path(path)
-    for group in (*node_path.ancestors(), node_path):
-        if contents.get_node(session, group) is None:
-            document = {"zarr_format": 3, "node_type": "group", "attributes": {}}
-            contents.set_metadata(session, group, json.dumps(document).encode())
+    for group_path in (*node_path.ancestors(), node_path):
+        if contents.get_node(session, group_path) is None:
+            metadata = {"zarr_format": 3, "node_type": "group", "attributes": {}}
+            contents.set_metadata(session, group_path, json.dumps(metadata).encode())
 
 
-def create_array(session: Session, document: ArrayDocument, *, replace: bool = False) -> None:
-    """Create an array without chunks, and its missing parent groups.
+def create_array(session: Session, array: ArrayDocument, *, replace: bool = False) -> None:
+    """Create an array without chunks, and its missing ancestors.
 
-    With ``replace``, a node at the same path, and everything below it, is deleted first.
+    With ``replace``, anything at or below the path is deleted first; otherwise it must be free.
     """
-    node_path = parse_path(document.path)
+    node_path = parse_path(array.path)
     if replace:
         contents.delete_node(session, node_path)
     if node_path.parent is not None:
         create_group(session, node_path.parent.value)
-    contents.set_metadata(session, node_path, document.to_bytes())
+    contents.set_metadata(session, node_path, array.to_bytes())
 
 
 def share_array(session: Session, source: ArrayDocument, path: str) -> None:
-    """Create an array with the same chunks at another path; only references are copied."""
+    """Create an array at another path with the chunks of ``source``; only references are copied."""
     create_array(session, source.with_path(path))
-    node_path = parse_path(path)
-    for part in contents.fetch_chunk_refs(session, parse_path(source.path)):
-        if len(part):
-            contents.set_payloads(session, node_path, part.coords, part.payloads)
+    target_path = parse_path(path)
+    for refs in contents.fetch_chunk_refs(session, parse_path(source.path)):
+        if len(refs):
+            contents.set_payloads(session, target_path, refs.coords, refs.payloads)
 
 
 def copy_group(session: Session, source: str, target: str) -> None:
-    """Create the group ``target`` with the subgroups and attributes of ``source``."""
-    root = parse_path(source)
-    for node in (contents.require_node(session, root), *_list_groups_below(session, root)):
-        node_path = parse_path(target + node.path.value[len(root.value.rstrip("/")) :])
-        if node_path.parent is not None:
-            create_group(session, node_path.parent.value)
-        if contents.get_node(session, node_path) is None:
-            contents.set_metadata(session, node_path, node.user_data)
+    """Copy a group with its attributes and subgroups, without arrays; existing nodes are kept."""
+    source_path = parse_path(source)
+    prefix = source_path.value.rstrip("/")  # empty for the root
+    root = contents.require_node(session, source_path)
+    for group in (root, *_list_groups_below(session, source_path)):
+        target_path = parse_path(target + group.path.value.removeprefix(prefix))
+        if target_path.parent is not None:
+            create_group(session, target_path.parent.value)
+        if contents.get_node(session, target_path) is None:
+            contents.set_metadata(session, target_path, group.user_data)
 
 
 def _list_groups_below(session: Session, path: Path) -> list[NodeSnapshot]:
+    """Return the groups below a path, ordered by path: a group precedes its subgroups."""
     groups = [node for node in contents.iter_nodes_below(session, path) if not node.is_array]
     return sorted(groups, key=lambda node: node.path)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from icefloe.virtual.dataset import VirtualDataset
 
 _MAX_KINDS: Final = 16
-"""Maximum number of kinds; files that match none of them are outliers."""
+"""Maximum number of kinds (groups of files that agree); files of other kinds are outliers."""
 
 
 def find_append_mismatches(
@@ -32,8 +32,8 @@ def find_append_mismatches(
 ) -> Iterator[Disagreement]:
     """Find files that do not match the group that they are appended to.
 
-    Runs before files are compared with each other, because most files may mismatch. Only one file
-    of each kind is checked.
+    ``find_mismatches`` compares a dataset with the group, and is called for one file of each kind.
+    Must run before `find_outliers`, which may exclude files that match: most files may not match.
     """
     for kind in _group_by_kind(files, dims):
         for mismatch in find_mismatches(kind[0].dataset):
@@ -48,96 +48,85 @@ def find_outliers(files: Sequence[ParsedFile], dims: frozenset[str]) -> list[Dis
     kinds = _group_by_kind(files, dims)
     if len(kinds) == 1:
         return []
-    common = max(kinds, key=len)[0].dataset  # the first of equally large kinds
-    return [problem for file in files for problem in find_disagreements(common, file.dataset, dims)]
+    expected = max(kinds, key=len)[0].dataset  # of the first kind, if several are equally large
+    return [
+        problem for file in files for problem in find_disagreements(expected, file.dataset, dims)
+    ]
 
 
 def find_unsorted(files: Sequence[ParsedFile], dims: Sequence[str]) -> Iterator[Disagreement]:
-    """Find files that are empty or not sorted along a dimension."""
+    """Find files whose loaded coordinates are empty or, if numeric, not strictly sorted."""
     paths = [find_coordinate(files[0].dataset.arrays, "", dim) for dim in dims]
     for file in files:
-        for path in paths:
-            array = None if path is None else file.dataset.arrays[path]
-            if path is None or not isinstance(array, LoadedArray):
+        for path in filter(None, paths):
+            array = file.dataset.arrays[path]
+            if not isinstance(array, LoadedArray):
                 continue
-            before, after = array.values[:-1], array.values[1:]
-            if not array.values.size:
+            steps = array.values
+            if not steps.size:
                 yield Disagreement(file.url, path, "length", "has no steps")
-            elif array.values.dtype.kind in "iuf" and not (
-                (before < after).all() or (before > after).all()
+            elif _has_numbers(steps) and not (
+                (steps[:-1] < steps[1:]).all() or (steps[:-1] > steps[1:]).all()
             ):
                 text = "is not strictly increasing or decreasing within the file"
                 yield Disagreement(file.url, path, "order", text)
 
 
 def find_overlaps(files: Sequence[ParsedFile], dim: str) -> Iterator[Disagreement]:
-    """Find the fewest files to exclude so that no two overlap along a dimension.
+    """Find the fewest files to exclude so that no two of the others overlap along a dimension.
 
-    Greedy interval scheduling: always keep the file that ends first.
+    Greedy interval scheduling: always keep the file that ends first. Needs numeric coordinates.
     """
-    path, values = _read_coordinate(files, dim)
-    if path is None or values is None:
+    path, coordinates = _get_coordinates(files, dim)
+    if path is None or coordinates is None or not all(map(_has_numbers, coordinates)):
         return
-    if not all(steps.dtype.kind in "iuf" and len(steps) for steps in values):
-        return
-    spans = [
-        (steps.max().item(), steps.min().item(), number) for number, steps in enumerate(values)
-    ]
-    last: tuple[Any, Any, int] | None = None
-    for span in sorted(spans):
-        high, low, number = span
-        if last is not None and low <= last[0]:
-            text = f"ranges from {low} to {high}, and overlaps {last[1]} to {last[0]} of "
-            yield Disagreement(files[number].url, path, "overlap", f"{text}{files[last[2]].url}")
+    spans = [(steps.min().item(), steps.max().item()) for steps in coordinates]
+    last_index: int | None = None  # of the last file that is kept
+    for index in sorted(range(len(files)), key=lambda index: spans[index][::-1]):
+        low, high = spans[index]
+        if last_index is not None and low <= spans[last_index][1]:
+            last_low, last_high = spans[last_index]
+            text = f"ranges from {low} to {high}, and overlaps {last_low} to {last_high} of"
+            yield Disagreement(files[index].url, path, "overlap", f"{text} {files[last_index].url}")
         else:
-            last = span
+            last_index = index
 
 
 def find_last_file(files: Sequence[ParsedFile], dim: str) -> int:
-    """Return the index of the last file along a dimension, by coordinates if files have them."""
-    _, values = _read_coordinate(files, dim)
-    if values is None or not all(len(steps) and steps.dtype.kind in "iuf" for steps in values):
+    """Return the index of the last file: by coordinates if numeric, else in the given order."""
+    _, coordinates = _get_coordinates(files, dim)
+    if coordinates is None or not all(map(_has_numbers, coordinates)):
         return len(files) - 1
-    is_descending = any(len(steps) > 1 and steps[1] < steps[0] for steps in values)
-    starts = [steps[0] for steps in values]
+    is_descending = any(len(steps) > 1 and steps[1] < steps[0] for steps in coordinates)
+    starts = [steps[0] for steps in coordinates]
     return int(np.argmin(starts) if is_descending else np.argmax(starts))
 
 
 def sort_descending(files: Sequence[ParsedFile], dim: str) -> list[ParsedFile] | None:
-    """Sort files of one step each by descending coordinate; None if a file has more steps."""
-    _, values = _read_coordinate(files, dim)
-    if values is None or not all(len(steps) == 1 for steps in values):
+    """Sort files by descending coordinate; None unless each has a coordinate of one step."""
+    _, coordinates = _get_coordinates(files, dim)
+    if coordinates is None or not all(len(steps) == 1 for steps in coordinates):
         return None
-    return [files[row] for row in np.argsort([steps[0] for steps in values])[::-1].tolist()]
-
-
-def _read_coordinate(
-    files: Sequence[ParsedFile], dim: str
-) -> tuple[str | None, list[NDArray[Any]] | None]:
-    """Return the path of a coordinate and its values in each file, None if a file lacks it."""
-    datasets = [file.dataset for file in files]
-    path = find_coordinate(datasets[0].arrays, "", dim)
-    if path is None or not all(path in dataset.arrays for dataset in datasets):
-        return path, None
-    return path, reconcile_values(datasets, path)
+    order = np.argsort([steps[0] for steps in coordinates])[::-1]
+    return [files[index] for index in order.tolist()]
 
 
 def exclude_files(
     files: list[ParsedFile], problems: Iterable[Disagreement], left_out: list[Failure]
 ) -> tuple[list[ParsedFile], list[Failure]]:
-    """Exclude files with problems; a failure lists all problems of a file."""
-    texts: dict[str, list[str]] = {}
+    """Return the files without problems, and ``left_out`` with one failure per other file."""
+    reasons: dict[str, list[str]] = {}
     for problem in problems:
-        text = f"{problem.variable}: {problem.text}" if problem.variable else problem.text
+        reason = f"{problem.variable}: {problem.text}" if problem.variable else problem.text
         if problem.aspect in {"chunks", "codecs"}:
-            text += " (ingest can copy these files)"
-        texts.setdefault(problem.file, []).append(text)
-    failures = [Failure(file, "; ".join(reasons)) for file, reasons in texts.items()]
-    return [file for file in files if file.url not in texts], [*left_out, *failures]
+            reason += " (the job ingest can copy such files)"
+        reasons.setdefault(problem.file, []).append(reason)
+    failures = [Failure(url, "; ".join(file_reasons)) for url, file_reasons in reasons.items()]
+    return [file for file in files if file.url not in reasons], [*left_out, *failures]
 
 
 def _group_by_kind(files: Sequence[ParsedFile], dims: frozenset[str]) -> list[list[ParsedFile]]:
-    """Group files that agree with each other."""
+    """Group files that agree with the first file of a kind; at most `_MAX_KINDS` kinds are kept."""
     kinds: list[list[ParsedFile]] = []
     for file in files:
         for kind in kinds:
@@ -148,3 +137,21 @@ def _group_by_kind(files: Sequence[ParsedFile], dims: frozenset[str]) -> list[li
             if len(kinds) < _MAX_KINDS:
                 kinds.append([file])
     return kinds
+
+
+def _get_coordinates(
+    files: Sequence[ParsedFile], dim: str
+) -> tuple[str | None, list[NDArray[Any]] | None]:
+    """Return the path of a coordinate, if any, and its values in each file, in common units.
+
+    The values are None if a file lacks them or has not loaded them, or units are not convertible.
+    """
+    datasets = [file.dataset for file in files]
+    path = find_coordinate(datasets[0].arrays, "", dim)
+    if path is None or not all(path in dataset.arrays for dataset in datasets):
+        return path, None
+    return path, reconcile_values(datasets, path)
+
+
+def _has_numbers(steps: NDArray[Any]) -> bool:
+    return steps.dtype.kind in "iuf" and len(steps) > 0

@@ -1,7 +1,8 @@
-"""The record of a group's source files: an attribute of the group, and metadata of each commit.
+"""The record of a group's source files: a group attribute, and metadata of commits that add files.
 
-Commit metadata is lost when its snapshot expires. The attribute, which lists all files, is moved,
-copied and deleted with the group; compressed, 100,000 names of an archive take about 30 kB.
+The metadata of a commit lists the files that the commit added, and is lost when its snapshot
+expires. The attribute lists all files, and is moved, copied and deleted with the group; compressed,
+100,000 URLs of an archive take about 30 kB.
 """
 
 from __future__ import annotations
@@ -23,35 +24,35 @@ if TYPE_CHECKING:
 
     from icefloe.repository import Repository
 
-ATTRIBUTE: Final = "_nc_icefloe_sources"
+SOURCES_ATTRIBUTE: Final = "_nc_icefloe_sources"
 """Name of the group attribute; xarray hides attributes that begin with ``_nc``."""
 
 _MAX_DECOMPRESSED_BYTES: Final = 1 << 30
-"""Maximum decompressed size of the attribute: ten million names of 100 characters."""
+"""Maximum decompressed size of the attribute: ten million URLs of 100 characters."""
 
 
 def describe_sources(urls: Sequence[str]) -> dict[str, Any]:
-    """Return the commit metadata of sources, with their common prefix stored once."""
+    """Return the entry ``sources`` of commit metadata; it stores the common prefix of URLs once."""
     # Not commonpath, which would collapse the slashes of a URL.
-    prefix = os.path.commonprefix(list(urls)).rpartition("/")[0]  # noqa: RUF071
-    start = len(prefix) + 1 if prefix else 0
-    return {"prefix": f"{prefix}/" if prefix else "", "names": [url[start:] for url in urls]}
+    directory = os.path.commonprefix(list(urls)).rpartition("/")[0]  # noqa: RUF071
+    prefix = f"{directory}/" if directory else ""
+    return {"prefix": prefix, "names": [url.removeprefix(prefix) for url in urls]}
 
 
 def read_known_sources(repository: Repository, session: Session, group: str) -> set[str]:
-    """Return the sources of a group in a session.
+    """Return the URLs of all source files of a group.
 
-    If the attribute was deleted, the sources are read from the metadata of commits.
+    If the group has no attribute, they are read from the metadata of commits that did not expire.
     """
-    value = get_group_attribute(session, group, ATTRIBUTE)
+    value = get_group_attribute(session, group, SOURCES_ATTRIBUTE)
     if value is None:
-        return _read_history(repository, session, group)
+        return _read_sources_from_history(repository, session, group)
     return _decode_urls(value, group)
 
 
 def store_sources(session: Session, group: str, urls: Iterable[str]) -> None:
-    """Store the names of all sources in an attribute of the group."""
-    set_group_attribute(session, group, ATTRIBUTE, _encode_urls(urls))
+    """Set the attribute of a group to the URLs of all its source files."""
+    set_group_attribute(session, group, SOURCES_ATTRIBUTE, _encode_urls(urls))
 
 
 def get_group_attribute(session: Session, group: str, name: str) -> Any:
@@ -61,7 +62,7 @@ def get_group_attribute(session: Session, group: str, name: str) -> Any:
 
 
 def set_group_attribute(session: Session, group: str, name: str, value: Any) -> None:
-    """Set an attribute of a group, and keep the others."""
+    """Set an attribute of a group, and keep its other attributes."""
     path = parse_path(group)
     document = json.loads(contents.require_node(session, path).user_data)
     document["attributes"] = {**(document.get("attributes") or {}), name: value}
@@ -69,30 +70,30 @@ def set_group_attribute(session: Session, group: str, name: str, value: Any) -> 
 
 
 def _encode_urls(urls: Iterable[str]) -> str:
-    # Sorted URLs compress better, and equal sets have equal attributes. URLs have no line breaks.
+    # Sorted, URLs compress better, and equal sets have equal attributes. URLs have no line breaks.
     return base64.b64encode(zstandard.compress("\n".join(sorted(set(urls))).encode())).decode()
 
 
 def _decode_urls(value: Any, group: str) -> set[str]:
     try:
         compressed = base64.b64decode(value)
-        # Untrusted: bound the decompressed size.
+        # The attribute is untrusted: the size that it declares must be known (not -1) and bounded.
         is_bounded = 0 <= zstandard.frame_content_size(compressed) <= _MAX_DECOMPRESSED_BYTES
         text = zstandard.decompress(compressed).decode() if is_bounded else None
     except (TypeError, ValueError, zstandard.ZstdError):
         text = None
     if text is None:
         raise argument_error(
-            f"{group}: the attribute {ATTRIBUTE}, which lists its source files, is damaged; "
-            "delete it to use the history of the branch instead"
+            f"{group}: the attribute {SOURCES_ATTRIBUTE}, which lists the group's source files, is "
+            "damaged; delete the attribute to read them from commit metadata instead"
         )
     return set(text.split("\n"))
 
 
-def _read_history(repository: Repository, session: Session, group: str) -> set[str]:
+def _read_sources_from_history(repository: Repository, session: Session, group: str) -> set[str]:
     urls: set[str] = set()
     for info in repository.ancestry(snapshot_id=session.snapshot_id):
-        # Untrusted: skip what `describe_sources` did not write.
+        # Commit metadata is untrusted: skip records of any other form.
         match info.metadata.get(METADATA_KEY):
             case {
                 "job": job,
@@ -101,5 +102,5 @@ def _read_history(repository: Repository, session: Session, group: str) -> set[s
             } if job_group == group:
                 urls |= {f"{prefix}{name}" for name in names}
                 if job != "append":
-                    break  # this commit created the group
+                    break  # other jobs create the group: older commits do not apply
     return urls

@@ -1,8 +1,8 @@
-"""Arrays as a table of chunks: one row per stored chunk, with its values as bytes.
+"""Arrays as a table of chunks: one row per stored chunk, or per stored shard of a sharded array.
 
-Values are decoded by the codecs of the array only: CF scales, offsets and fill values are not
-applied. A chunk at the edge of an array is clipped to the array.
-``numpy.frombuffer(row.data, row.dtype).reshape(row.shape)`` returns its values.
+The column ``data`` has the values as little-endian bytes in C order, decoded by the codecs of the
+array only: CF scales, offsets and fill values are not applied. A chunk at the edge of an array is
+clipped to the array. ``numpy.frombuffer(row.data, row.dtype).reshape(row.shape)`` returns values.
 """
 
 from __future__ import annotations
@@ -49,40 +49,42 @@ _SCHEMA: Final = pa.schema(
 )
 
 ChunkRange: TypeAlias = tuple[int, range]
-"""Index of an array in the plan, and a range of its selected chunks in C order."""
+"""Index of an array in the plan, and a range of its selected chunks, numbered in C order."""
 
-_BATCH_BYTES: Final = 8 << 20
+_TARGET_BATCH_BYTES: Final = 8 << 20
+"""A record batch is complete once its values have this many bytes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArrayChunks:
-    """Chunk edges and selected chunks of one array by dimension.
+    """The selected chunks of one array.
 
-    ``dtype`` is a NumPy type string, such as ``<f4``.
+    Along each dimension, ``edges`` are the edges of all chunks, and ``indices`` the indices of the
+    selected chunks. ``dtype`` is a little-endian NumPy type string, such as ``<f4``.
     """
 
     path: str
     dtype: str
     edges: tuple[Edges, ...]
-    chunks: tuple[NDArray[np.int64], ...]
+    indices: tuple[NDArray[np.int64], ...]
 
     @property
     def grid(self) -> tuple[int, ...]:
         """Number of selected chunks along each dimension."""
-        return tuple(map(len, self.chunks))
+        return tuple(map(len, self.indices))
 
     @property
     def num_bytes(self) -> int:
-        """Size of the selected chunks, if all of them are stored."""
+        """Decoded size of the selected chunks, if all of them are stored."""
         lengths = (
-            int((edges[chunks + 1] - edges[chunks]).sum())
-            for edges, chunks in zip(self.edges, self.chunks, strict=True)
+            int((edges[indices + 1] - edges[indices]).sum())
+            for edges, indices in zip(self.edges, self.indices, strict=True)
         )
         return prod(lengths) * np.dtype(self.dtype).itemsize
 
     @property
-    def chunk_bytes(self) -> float:
-        """Average size of a chunk."""
+    def mean_chunk_bytes(self) -> float:
+        """Average decoded size of a selected chunk."""
         return self.num_bytes / max(prod(self.grid), 1)
 
 
@@ -98,16 +100,15 @@ class ChunksPlan:
         return _SCHEMA
 
     def partitions(self, source: object = None) -> list[tuple[ChunkRange, ...]]:  # noqa: ARG002 - required by ReadPlan
-        """Split the chunks of each array into ranges; small ranges share a task."""
-        total = sum(array.num_bytes for array in self.arrays)
-        target = choose_target_bytes(total, self.target_bytes)
-        ranges = (
-            ((array_index, chunk_range), len(chunk_range) * array.chunk_bytes)
+        """Split the chunks of each array into ranges; small ranges share a partition."""
+        total_bytes = sum(array.num_bytes for array in self.arrays)
+        target_bytes = choose_target_bytes(total_bytes, self.target_bytes)
+        ranges_with_sizes = (
+            ((array_index, chunk_range), len(chunk_range) * array.mean_chunk_bytes)
             for array_index, array in enumerate(self.arrays)
-            if prod(array.grid)
-            for chunk_range in split_evenly(prod(array.grid), array.num_bytes, target)
+            for chunk_range in split_evenly(prod(array.grid), array.num_bytes, target_bytes)
         )
-        return pack_tasks(ranges, target)
+        return pack_tasks(ranges_with_sizes, target_bytes)
 
     def read(
         self, source: SnapshotSource, partition: Sequence[ChunkRange]
@@ -116,20 +117,20 @@ class ChunksPlan:
 
 
 def plan_chunks(session: Session, options: ReadOptions) -> ChunksPlan:
-    """Plan a table of the chunks that overlap the selection; chunks are not cut to it.
+    """Plan a table of the chunks that overlap the selection; each row has a whole chunk.
 
-    Raises if a node does not exist, a selection is empty, or a variable named in the options has
-    values of no fixed size; other such arrays are skipped.
+    Raises if the group, a variable or a dimension does not exist, a selection is empty, or the
+    options name a variable of variable-length values. Without names, such variables are skipped.
     """
     group = Group.fetch(session, options.group)
     names = options.variables
     variables = [group.get_variable(name) for name in (group.variables if names is None else names)]
-    dims = tuple(dict.fromkeys(name for variable in variables for name in variable.dims))
+    dims = tuple(dict.fromkeys(dim for variable in variables for dim in variable.dims))
     require_selectable(options, dims)
     # Arrays may disagree about the length of a dimension that is not selected.
-    selected_dims = [name for name in dims if name in options.sel or name in options.isel]
+    selected_dims = [dim for dim in dims if dim in options.sel or dim in options.isel]
     sizes = group.get_sizes(variables, dims=selected_dims)
-    selected = select(session, group, selected_dims, sizes, options)
+    positions = select(session, group, selected_dims, sizes, options)
     arrays = []
     for variable in variables:
         array = open_array(session.store, variable.path)
@@ -137,29 +138,29 @@ def plan_chunks(session: Session, options: ReadOptions) -> ChunksPlan:
             if names is None:
                 continue
             raise input_error(
-                f"variable {variable.name!r} has strings of variable length, which have no fixed "
-                "layout in bytes: read it with layout='rows'"
+                f"variable {variable.name!r} has values of variable length, such as strings, which "
+                "have no fixed layout in bytes: read it with layout='rows'"
             )
         edges = get_chunk_edges(array)
-        chunks = tuple(
-            Axis.from_edges(name, selected.get(name, range(length)), dim_edges).chunks
-            for name, length, dim_edges in zip(variable.dims, variable.shape, edges, strict=True)
+        indices = tuple(
+            Axis.from_edges(dim, positions.get(dim, range(length)), dim_edges).chunks
+            for dim, length, dim_edges in zip(variable.dims, variable.shape, edges, strict=True)
         )
         dtype = array.dtype.newbyteorder("<").str
-        arrays.append(ArrayChunks(variable.path, dtype, edges, chunks))
+        arrays.append(ArrayChunks(variable.path, dtype, edges, indices))
     return ChunksPlan(tuple(arrays), options.target_bytes)
 
 
 def read_chunks(
     session: Session, plan: ChunksPlan, ranges: Sequence[ChunkRange]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of some ranges of chunks; adjacent chunks are read together."""
+    """Yield the stored chunks of ranges in batches of rows; adjacent chunks are read together."""
     rows: list[tuple[Any, ...]] = []
     num_bytes = 0
     for row in _iter_rows(session, plan, ranges):
         rows.append(row)
-        num_bytes += len(row[-1])
-        if num_bytes >= _BATCH_BYTES:
+        num_bytes += len(row[-1])  # the column `data`
+        if num_bytes >= _TARGET_BATCH_BYTES:
             yield _make_batch(rows)
             rows, num_bytes = [], 0
     if rows:
@@ -176,40 +177,48 @@ def _iter_rows(
     session: Session, plan: ChunksPlan, ranges: Sequence[ChunkRange]
 ) -> Iterator[tuple[Any, ...]]:
     for array_index, chunk_range in ranges:
-        selected = plan.arrays[array_index]
-        array = open_array(session.store, selected.path)
-        chunks_per_read = max(1, int(MAX_BYTES_IN_MEMORY / max(selected.chunk_bytes, 1)))
+        array_chunks = plan.arrays[array_index]
+        array = open_array(session.store, array_chunks.path)
+        chunks_per_read = max(1, int(MAX_BYTES_IN_MEMORY / max(array_chunks.mean_chunk_bytes, 1)))
         for first in range(chunk_range.start, chunk_range.stop, chunks_per_read):
             stop = min(first + chunks_per_read, chunk_range.stop)
-            for box in iter_boxes(first, stop, selected.grid):
-                for run in _split_at_gaps(selected, box):
-                    yield from _read_run(session, array, selected, run)
+            for box in iter_boxes(first, stop, array_chunks.grid):
+                for indices in _split_at_gaps(array_chunks, box):
+                    yield from _read_adjacent_chunks(session, array, array_chunks, indices)
 
 
-def _split_at_gaps(selected: ArrayChunks, box: Box) -> Iterator[tuple[NDArray[np.int64], ...]]:
-    """Split a box of selected chunks at chunks that are not selected."""
-    runs = []
-    for chunks, (first, stop) in zip(selected.chunks, box, strict=True):
-        numbers = chunks[first:stop]
-        runs.append(np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1))
-    for indices in np.ndindex(*map(len, runs)):
-        yield tuple(dim_runs[index] for dim_runs, index in zip(runs, indices, strict=True))
+def _split_at_gaps(array_chunks: ArrayChunks, box: Box) -> Iterator[tuple[NDArray[np.int64], ...]]:
+    """Split a box into boxes of adjacent chunks; yield the chunk indices along each dimension."""
+    runs_by_dim = []
+    for dim_indices, (first, stop) in zip(array_chunks.indices, box, strict=True):
+        box_indices = dim_indices[first:stop]
+        runs_by_dim.append(np.split(box_indices, np.flatnonzero(np.diff(box_indices) > 1) + 1))
+    return itertools.product(*runs_by_dim)
 
 
-def _read_run(
-    session: Session, array: Any, selected: ArrayChunks, run: tuple[NDArray[np.int64], ...]
+def _read_adjacent_chunks(
+    session: Session, array: Any, array_chunks: ArrayChunks, indices: tuple[NDArray[np.int64], ...]
 ) -> Iterator[tuple[Any, ...]]:
-    path = Path(selected.path)
-    chunks = itertools.product(*(numbers.tolist() for numbers in run))
-    stored = [chunk for chunk in chunks if contents.get_payload(session, path, chunk) is not None]
-    if not stored:
+    """Yield the rows of stored chunks; one read covers all of them."""
+    path = Path(array_chunks.path)
+    product = itertools.product(*(dim_indices.tolist() for dim_indices in indices))
+    chunks = [chunk for chunk in product if contents.get_payload(session, path, chunk) is not None]
+    if not chunks:
         return
-    start = [int(edges[numbers[0]]) for edges, numbers in zip(selected.edges, run, strict=True)]
-    stop = [int(edges[numbers[-1] + 1]) for edges, numbers in zip(selected.edges, run, strict=True)]
-    values = np.asarray(array[tuple(map(slice, start, stop))]).astype(selected.dtype, copy=False)
-    for chunk in stored:
-        low = [int(edges[index]) for edges, index in zip(selected.edges, chunk, strict=True)]
-        high = [int(edges[index + 1]) for edges, index in zip(selected.edges, chunk, strict=True)]
-        inside = tuple(map(slice, np.subtract(low, start), np.subtract(high, start)))
-        shape = [end - begin for begin, end in zip(low, high, strict=True)]
-        yield selected.path, chunk, low, shape, selected.dtype, values[inside].tobytes()
+    start, _ = _get_bounds(array_chunks, [dim_indices[0] for dim_indices in indices])
+    _, stop = _get_bounds(array_chunks, [dim_indices[-1] for dim_indices in indices])
+    box_values = array[tuple(map(slice, start, stop))]
+    values = np.asarray(box_values).astype(array_chunks.dtype, copy=False)
+    for chunk in chunks:
+        chunk_start, chunk_stop = _get_bounds(array_chunks, chunk)
+        shape = np.subtract(chunk_stop, chunk_start).tolist()
+        slices = map(slice, np.subtract(chunk_start, start), np.subtract(chunk_stop, start))
+        data = values[tuple(slices)].tobytes()
+        yield array_chunks.path, chunk, chunk_start, shape, array_chunks.dtype, data
+
+
+def _get_bounds(array_chunks: ArrayChunks, chunk: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Return the start and the stop of a chunk along each dimension."""
+    start = [int(edges[index]) for edges, index in zip(array_chunks.edges, chunk, strict=True)]
+    stop = [int(edges[index + 1]) for edges, index in zip(array_chunks.edges, chunk, strict=True)]
+    return start, stop

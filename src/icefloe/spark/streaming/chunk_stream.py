@@ -45,7 +45,7 @@ class ChunkStreamPlan:
         for number, selected in enumerate(self.plan.arrays):
             if selected.path in written and 0 not in selected.grid:
                 numbers = _number_chunks(selected, written[selected.path])
-                sizes = np.full(len(numbers), selected.chunk_bytes)
+                sizes = np.full(len(numbers), selected.mean_chunk_bytes)
                 yield Changes(commit.info, number, numbers, sizes)
 
     def read(self, session: Session, parts: Sequence[CommitPart]) -> Iterator[pa.RecordBatch]:
@@ -66,11 +66,11 @@ def _find_all_chunks(session: Session, group: str) -> dict[str, NDArray[np.int64
 
 def _number_chunks(selected: ArrayChunks, chunks: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the numbers of the selected ones of some chunks in the plan, ascending."""
-    if not selected.chunks:
+    if not selected.indices:
         return np.zeros(min(len(chunks), 1), np.int64)
     indices = []
     is_selected = np.ones(len(chunks), bool)
-    for planned, numbers in zip(selected.chunks, chunks.T, strict=True):
+    for planned, numbers in zip(selected.indices, chunks.T, strict=True):
         index = np.searchsorted(planned, numbers).clip(max=max(len(planned) - 1, 0))
         is_selected &= planned[index] == numbers
         indices.append(index)
