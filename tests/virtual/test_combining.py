@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import cftime
+import h5netcdf
 import h5py
 import numpy as np
 import pytest
@@ -462,6 +463,46 @@ def test_common_units_change_no_time(parts: list[tuple[list[int], int]]) -> None
 def test_units_that_are_not_of_time(units: Any) -> None:
     """They are compared as text."""
     assert parse_time_units({"units": units}) is None
+
+
+@pytest.mark.parametrize(
+    "attribute, dtype", [(-999, "i4"), (-999, "i8"), ("AAAAAAA4j8A=", "f4"), (-999.0, "f8")]
+)
+def test_missing_times_do_not_change(attribute: Any, dtype: str) -> None:
+    """Conversion changes times alone; a time that would become a missing value is refused."""
+    days = parse_time_units({"units": "days since 2000-01-02", "_FillValue": attribute})
+    hours = parse_time_units({"units": "hours since 2000-01-01", "_FillValue": attribute})
+    assert days is not None
+    assert hours is not None
+    converted = convert_times(np.array([1, -999, 3], dtype), days, hours)
+    assert converted is not None
+    assert converted.tolist() == [48, -999, 96]
+    assert convert_times(np.array([-1023], dtype), hours, hours) is not None
+    earlier = parse_time_units({"units": "hours since 2000-01-02", "_FillValue": attribute})
+    assert earlier is not None
+    assert convert_times(np.array([-1023], dtype), earlier, hours) is None
+    coarse = convert_times(np.array([24, -999], dtype), hours, days)
+    assert coarse is not None
+    assert coarse.tolist() == [0, -999]
+
+
+def test_missing_times_in_files_of_different_units(tmp_path: Path) -> None:
+    """They stay missing in the combined dataset, also if it needs a larger data type."""
+    paths = [tmp_path / "a.nc", tmp_path / "b.nc"]
+    units = ["milliseconds since 2020-01-01", "milliseconds since 2020-06-01"]
+    for number, path in enumerate(paths):
+        with h5netcdf.File(path, "w") as file:
+            file.dimensions = {"step": 3}
+            times = np.array([1, -999, 2**31 - 1], "i4")
+            seen = file.create_variable("seen", ("step",), "i4", data=times, fillvalue=-999)
+            seen.attrs["units"] = units[number]
+    combined = combine([parse(path, loadable_variables=["seen"]) for path in paths], "step")
+    seen = combined.arrays["seen"]
+    assert isinstance(seen, LoadedArray)
+    assert seen.attributes["_FillValue"] == -999
+    offset = 152 * 86_400_000
+    last = 2**31 - 1
+    assert seen.values.tolist() == [1, -999, last, offset + 1, -999, offset + last]
 
 
 def test_the_two_calendars_since_1582() -> None:

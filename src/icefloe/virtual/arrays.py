@@ -101,20 +101,17 @@ class LoadedArray(_Array):
         if is_string:
             new_metadata |= {"data_type": "string", "fill_value": ""}
         elif values.dtype.kind in "iuf" and values.dtype.name != metadata["data_type"]:
-            # Times in converted units may need another type. _FillValue has the old type and units,
-            # and is dropped: time coordinates have no missing values.
+            # Times in converted units may need another type. Integers and floating-point numbers
+            # have different representations of _FillValue.
             attributes = {**metadata.get("attributes", {})}
-            attributes.pop("_FillValue", None)
+            if values.dtype.kind == "f":
+                attributes.pop("_FillValue", None)
             new_metadata |= {
                 "data_type": values.dtype.name,
                 "fill_value": 0,
                 "attributes": attributes,
             }
         return cls(new_metadata, values)
-
-    def with_values(self, values: NDArray[Any]) -> LoadedArray:
-        """Return a copy with other values, and metadata that follow them."""
-        return type(self).of(self.metadata, values)
 
     def __repr__(self) -> str:
         return f"<LoadedArray {_describe(self)}>"

@@ -7,15 +7,19 @@ the number of days between two reference times. Pure, no I/O.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import math
 import re
-from dataclasses import dataclass
+import struct
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -57,13 +61,15 @@ class TimeUnits:
     """Units of a time coordinate, with the canonical names of unit and calendar.
 
     ``reference`` is the reference time as text, ``epoch_ns`` the same time in nanoseconds since an
-    arbitrary day, which is fixed for each calendar.
+    arbitrary day, which is fixed for each calendar. ``missing_values`` are the numbers that mark
+    missing times.
     """
 
     unit: str
     reference: str
     calendar: str
     epoch_ns: int
+    missing_values: tuple[float, ...] = ()
 
     @property
     def step_ns(self) -> int:
@@ -88,13 +94,31 @@ def parse_time_units(attributes: Mapping[str, Any]) -> TimeUnits | None:
     if match is None or unit is None or calendar is None or reference is None:
         return None
     epoch_ns = _compute_epoch_ns(reference, calendar)
-    return None if epoch_ns is None else TimeUnits(unit, match["reference"], calendar, epoch_ns)
+    if epoch_ns is None:
+        return None
+    missing_values = tuple(_parse_missing_values(attributes))
+    return TimeUnits(unit, match["reference"], calendar, epoch_ns, missing_values)
 
 
 def convert_times(values: NDArray[Any], units: TimeUnits, target: TimeUnits) -> NDArray[Any] | None:
-    """Convert times to other units; None if integers are not exact, or calendars differ."""
-    if not _are_calendars_compatible(values, units, target):
+    """Convert times to other units; missing values do not change.
+
+    Returns None if integers are not exact, a time would become a missing value, or calendars
+    differ.
+    """
+    is_missing = np.isin(values, units.missing_values)
+    times = values[~is_missing]
+    if not _are_calendars_compatible(times, units, target):
         return None
+    converted = _convert(times, units, target)
+    if converted is None or np.isin(converted, units.missing_values).any():
+        return None
+    result = values.astype(converted.dtype)
+    result[~is_missing] = converted
+    return result
+
+
+def _convert(values: NDArray[Any], units: TimeUnits, target: TimeUnits) -> NDArray[Any] | None:
     offset_ns = units.epoch_ns - target.epoch_ns
     if values.dtype.kind == "f":
         if units.step_ns == target.step_ns and not offset_ns:
@@ -124,7 +148,7 @@ def reconcile_units(
     first = parts[0][1]
     finer = [name for name, step in _NANOSECONDS.items() if step < first.step_ns]
     for unit in [first.unit, *reversed(finer)]:
-        target = TimeUnits(unit, first.reference, first.calendar, first.epoch_ns)
+        target = replace(first, unit=unit)
         converted = [convert_times(values, units, target) for values, units in parts]
         exact = [values for values in converted if values is not None]
         if len(exact) == len(parts):
@@ -140,6 +164,17 @@ def _are_calendars_compatible(values: NDArray[Any], units: TimeUnits, target: Ti
     # These two are equal after the reform of 1582, and xarray may write one for the other.
     earliest = float(values.min(initial=0)) * units.step_ns + units.epoch_ns
     return earliest >= _REFORM_NS and target.epoch_ns >= _REFORM_NS
+
+
+def _parse_missing_values(attributes: Mapping[str, Any]) -> Iterator[float]:
+    for name in ("_FillValue", "missing_value"):
+        value = attributes.get(name)
+        if isinstance(value, int | float):
+            yield value
+        elif isinstance(value, str):
+            # Floating-point numbers are little-endian doubles in base 64, as in xarray.
+            with suppress(binascii.Error, struct.error):
+                yield struct.unpack("<d", base64.b64decode(value))[0]
 
 
 def _compute_epoch_ns(match: re.Match[str], calendar: str) -> int | None:

@@ -180,3 +180,14 @@ def test_files_that_no_container_covers_are_named(
     ]
     virtualize(None, repository, [*paths, *elsewhere], on_error="skip")
     assert_same(dataset(repository), files_dataset(paths))
+
+
+def test_append_names_all_files_that_do_not_match(
+    folder: Path, repository: icefloe.Repository
+) -> None:
+    """Also if they differ from each other in more ways than are kept apart."""
+    ingest(None, repository, [write_file(folder / "0.nc", 0, 1)])
+    others = [write_file(folder / f"{day}.nc", day, 1, more=[f"v{day}"]) for day in range(1, 21)]
+    with pytest.raises(JobFailedError) as raised:
+        append(None, repository, others)
+    assert [failure.source for failure in raised.value.failures] == [p.as_uri() for p in others]

@@ -32,10 +32,11 @@ def find_append_mismatches(
 ) -> Iterator[Disagreement]:
     """Find files that do not match the group that they are appended to.
 
-    ``find_mismatches`` compares a dataset with the group, and is called for one file of each kind.
+    ``find_mismatches`` compares a dataset with the group. Of each kind, one file is compared.
     Must run before `find_outliers`, which may exclude files that match: most files may not match.
     """
-    for kind in _group_by_kind(files, dims):
+    kinds, others = _group_by_kind(files, dims)
+    for kind in [*kinds, *([file] for file in others)]:
         for mismatch in find_mismatches(kind[0].dataset):
             yield from (replace(mismatch, file=file.url) for file in kind)
 
@@ -45,7 +46,7 @@ def find_outliers(files: Sequence[ParsedFile], dims: frozenset[str]) -> list[Dis
 
     A comparison with the first file would report all others if the first file is the outlier.
     """
-    kinds = _group_by_kind(files, dims)
+    kinds, _ = _group_by_kind(files, dims)
     if len(kinds) == 1:
         return []
     expected = max(kinds, key=len)[0].dataset  # of the first kind, if several are equally large
@@ -125,9 +126,12 @@ def exclude_files(
     return [file for file in files if file.url not in reasons], [*left_out, *failures]
 
 
-def _group_by_kind(files: Sequence[ParsedFile], dims: frozenset[str]) -> list[list[ParsedFile]]:
-    """Group files that agree with the first file of a kind; at most `_MAX_KINDS` kinds are kept."""
+def _group_by_kind(
+    files: Sequence[ParsedFile], dims: frozenset[str]
+) -> tuple[list[list[ParsedFile]], list[ParsedFile]]:
+    """Group files that agree; return at most `_MAX_KINDS` groups, and the files of no group."""
     kinds: list[list[ParsedFile]] = []
+    others: list[ParsedFile] = []
     for file in files:
         for kind in kinds:
             if not find_disagreements(kind[0].dataset, file.dataset, dims):
@@ -136,7 +140,9 @@ def _group_by_kind(files: Sequence[ParsedFile], dims: frozenset[str]) -> list[li
         else:
             if len(kinds) < _MAX_KINDS:
                 kinds.append([file])
-    return kinds
+            else:
+                others.append(file)
+    return kinds, others
 
 
 def _get_coordinates(
