@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger(__name__)
 REFRESH_MARGIN: Final = timedelta(minutes=5)
-"""How long before expiration a credential is refreshed: the default timeout of one attempt."""
+"""How long before expiration a credential is refreshed: the default timeout of one request."""
 
 
 class ExpiringCredential(Protocol):

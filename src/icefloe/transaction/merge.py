@@ -81,7 +81,7 @@ def merge_changes(
 def _plan_nodes(
     target: Transaction, fork_point: Transaction, changes: ChangeSet
 ) -> tuple[dict[Path, NodeSnapshot | None], dict[NodeId, NodeId]]:
-    """Return the edits to apply, and our id, by their id, of nodes that both sides edited."""
+    """Return the edits to apply, and a map from their to our id of nodes with the same edit."""
     edits: dict[Path, NodeSnapshot | None] = {}
     our_ids: dict[NodeId, NodeId] = {}
     for path, theirs in changes.edits.items():
@@ -135,13 +135,13 @@ def _find_excluded_rows(
 
     If the chunk grids of the two nodes differ, these are all chunks inside ``writer_node``.
     """
-    is_excluded = ~overlay.is_inside(refs.coords, _get_grid(other_node))
+    is_excluded = ~overlay.is_inside(refs.coords, _get_num_chunks(other_node))
     is_excluded |= has_different_chunk_grid(writer_node, other_node)
-    is_inside = overlay.is_inside(refs.coords, _get_grid(writer_node))
+    is_inside = overlay.is_inside(refs.coords, _get_num_chunks(writer_node))
     return np.flatnonzero(is_inside & is_excluded & (refs.payloads.kind != overlay.DELETED))
 
 
-def _get_grid(node: NodeSnapshot) -> list[int]:
+def _get_num_chunks(node: NodeSnapshot) -> list[int]:
     """Return the number of chunks along each dimension."""
     shape = node.node_data.shape if isinstance(node.node_data, ArrayNodeData) else ()
     return [dimension.num_chunks for dimension in shape]
@@ -211,7 +211,7 @@ def _get_payload(refs: ArrayManifest, row: int) -> ChunkPayload | None:
 def _have_same_bytes(
     target: Transaction, ours: ChunkPayload | None, theirs: ChunkPayload | None
 ) -> bool:
-    """Whether payloads are equal, or native chunks of equal bytes, as of a task that ran twice."""
+    """Whether payloads are equal, or native chunks with equal bytes (a task that ran twice)."""
     if ours == theirs:
         return True
     if isinstance(ours, ChunkRef) and isinstance(theirs, ChunkRef) and ours.length == theirs.length:
@@ -238,7 +238,7 @@ def _have_same_metadata(left: NodeSnapshot | None, right: NodeSnapshot | None) -
 def _find_node(
     transaction: Transaction, edits: dict[Path, NodeSnapshot | None], node_id: NodeId
 ) -> NodeSnapshot | None:
-    """Return the node with an id in a transaction with edits, or None."""
+    """Return the node with an id from edits, else from a transaction, or None."""
     for node in edits.values():
         if node is not None and node.id == node_id:
             return node

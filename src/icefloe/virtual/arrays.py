@@ -54,8 +54,8 @@ class _Array:
         """User attributes."""
         return cast("dict[str, Any]", self.metadata.get("attributes", {}))
 
-    def with_shape(self, shape: tuple[int, ...]) -> dict[str, Any]:
-        """Return a copy of the metadata, not of the array, with another shape."""
+    def metadata_with_shape(self, shape: tuple[int, ...]) -> dict[str, Any]:
+        """Return a copy of the metadata with another shape."""
         return {**self.metadata, "shape": list(shape)}
 
 
@@ -101,8 +101,8 @@ class LoadedArray(_Array):
         if is_string:
             new_metadata |= {"data_type": "string", "fill_value": ""}
         elif values.dtype.kind in "iuf" and values.dtype.name != metadata["data_type"]:
-            # Times in converted units may need another type. Integers and floating-point numbers
-            # have different representations of _FillValue.
+            # Times in converted units may need another type: wider integers keep _FillValue, but
+            # floating-point numbers have another representation of it.
             attributes = {**metadata.get("attributes", {})}
             if values.dtype.kind == "f":
                 attributes.pop("_FillValue", None)

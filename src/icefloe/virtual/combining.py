@@ -196,7 +196,9 @@ def _join_refs(parts: list[VirtualArray], axis: int) -> VirtualArray:
     shape = list(parts[0].shape)
     shape[axis] = int(lengths.sum())
     payloads = ChunkPayloads.concatenate([part.refs.payloads for part in parts])
-    return VirtualArray(parts[0].with_shape(tuple(shape)), ArrayManifest.of(coords, payloads))
+    return VirtualArray(
+        parts[0].metadata_with_shape(tuple(shape)), ArrayManifest.of(coords, payloads)
+    )
 
 
 def _narrow_integers(joined: NDArray[Any], first: np.dtype[Any]) -> NDArray[Any]:

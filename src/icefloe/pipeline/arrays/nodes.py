@@ -72,7 +72,7 @@ def create_group(session: Session, path: str) -> None:
 def create_array(session: Session, array: ArrayDocument, *, replace: bool = False) -> None:
     """Create an array without chunks, and its missing ancestors.
 
-    With ``replace``, anything at or below the path is deleted first; otherwise it must be free.
+    With ``replace``, delete all nodes at and below the path first; else the path must be free.
     """
     node_path = parse_path(array.path)
     if replace:
@@ -95,8 +95,8 @@ def copy_group(session: Session, source: str, target: str) -> None:
     """Copy a group with its attributes and subgroups, without arrays; existing nodes are kept."""
     source_path = parse_path(source)
     prefix = source_path.value.rstrip("/")  # empty for the root
-    root = contents.require_node(session, source_path)
-    for group in (root, *_list_groups_below(session, source_path)):
+    source_group = contents.require_node(session, source_path)
+    for group in (source_group, *_list_groups_below(session, source_path)):
         target_path = parse_path(target + group.path.value.removeprefix(prefix))
         if target_path.parent is not None:
             create_group(session, target_path.parent.value)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from icefloe.virtual.dataset import VirtualDataset
 
 _MAX_KINDS: Final = 16
-"""Maximum number of kinds (groups of files that agree); files of other kinds are outliers."""
+"""Maximum number of kinds (groups of files that agree); further files belong to no kind."""
 
 
 def find_append_mismatches(
@@ -33,7 +33,7 @@ def find_append_mismatches(
     """Find files that do not match the group that they are appended to.
 
     ``find_mismatches`` compares a dataset with the group. Of each kind, one file is compared.
-    Must run before `find_outliers`, which may exclude files that match: most files may not match.
+    Must run before `find_outliers`: if most files do not match, that reports those that do match.
     """
     kinds, others = _group_by_kind(files, dims)
     for kind in [*kinds, *([file] for file in others)]:
@@ -63,11 +63,11 @@ def find_unsorted(files: Sequence[ParsedFile], dims: Sequence[str]) -> Iterator[
             array = file.dataset.arrays[path]
             if not isinstance(array, LoadedArray):
                 continue
-            steps = array.values
-            if not steps.size:
+            values = array.values
+            if not values.size:
                 yield Disagreement(file.url, path, "length", "has no steps")
-            elif _has_numbers(steps) and not (
-                (steps[:-1] < steps[1:]).all() or (steps[:-1] > steps[1:]).all()
+            elif _has_numbers(values) and not (
+                (values[:-1] < values[1:]).all() or (values[:-1] > values[1:]).all()
             ):
                 text = "is not strictly increasing or decreasing within the file"
                 yield Disagreement(file.url, path, "order", text)
@@ -76,12 +76,12 @@ def find_unsorted(files: Sequence[ParsedFile], dims: Sequence[str]) -> Iterator[
 def find_overlaps(files: Sequence[ParsedFile], dim: str) -> Iterator[Disagreement]:
     """Find the fewest files to exclude so that no two of the others overlap along a dimension.
 
-    Greedy interval scheduling: always keep the file that ends first. Needs numeric coordinates.
+    Greedy interval scheduling: always keep the file that ends first. Only for numeric coordinates.
     """
     path, coordinates = _get_coordinates(files, dim)
     if path is None or coordinates is None or not all(map(_has_numbers, coordinates)):
         return
-    spans = [(steps.min().item(), steps.max().item()) for steps in coordinates]
+    spans = [(values.min().item(), values.max().item()) for values in coordinates]
     last_index: int | None = None  # of the last file that is kept
     for index in sorted(range(len(files)), key=lambda index: spans[index][::-1]):
         low, high = spans[index]
@@ -98,17 +98,17 @@ def find_last_file(files: Sequence[ParsedFile], dim: str) -> int:
     _, coordinates = _get_coordinates(files, dim)
     if coordinates is None or not all(map(_has_numbers, coordinates)):
         return len(files) - 1
-    is_descending = any(len(steps) > 1 and steps[1] < steps[0] for steps in coordinates)
-    starts = [steps[0] for steps in coordinates]
+    is_descending = any(len(values) > 1 and values[1] < values[0] for values in coordinates)
+    starts = [values[0] for values in coordinates]
     return int(np.argmin(starts) if is_descending else np.argmax(starts))
 
 
 def sort_descending(files: Sequence[ParsedFile], dim: str) -> list[ParsedFile] | None:
     """Sort files by descending coordinate; None unless each has a coordinate of one step."""
     _, coordinates = _get_coordinates(files, dim)
-    if coordinates is None or not all(len(steps) == 1 for steps in coordinates):
+    if coordinates is None or not all(len(values) == 1 for values in coordinates):
         return None
-    order = np.argsort([steps[0] for steps in coordinates])[::-1]
+    order = np.argsort([values[0] for values in coordinates])[::-1]
     return [files[index] for index in order.tolist()]
 
 
@@ -159,5 +159,5 @@ def _get_coordinates(
     return path, reconcile_values(datasets, path)
 
 
-def _has_numbers(steps: NDArray[Any]) -> bool:
-    return steps.dtype.kind in "iuf" and len(steps) > 0
+def _has_numbers(values: NDArray[Any]) -> bool:
+    return values.dtype.kind in "iuf" and len(values) > 0
