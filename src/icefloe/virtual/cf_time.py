@@ -61,8 +61,7 @@ class TimeUnits:
     """Units of a time coordinate, with the canonical names of unit and calendar.
 
     ``reference`` is the reference time as text, ``epoch_ns`` the same time in nanoseconds since an
-    arbitrary day, which is fixed for each calendar. ``missing_values`` are the numbers that mark
-    missing times.
+    arbitrary day, which is fixed for each calendar. ``missing_values`` mark missing times.
     """
 
     unit: str
@@ -103,8 +102,7 @@ def parse_time_units(attributes: Mapping[str, Any]) -> TimeUnits | None:
 def convert_times(values: NDArray[Any], units: TimeUnits, target: TimeUnits) -> NDArray[Any] | None:
     """Convert times to other units; missing values do not change.
 
-    Returns None if integers are not exact, a time would become a missing value, or calendars
-    differ.
+    Returns None if integers are not exact, a time would become missing, or calendars differ.
     """
     is_missing = np.isin(values, units.missing_values)
     times = values[~is_missing]
