@@ -229,7 +229,7 @@ def _is_same_node(left: NodeSnapshot | None, right: NodeSnapshot | None) -> bool
 
 
 def _have_same_metadata(left: NodeSnapshot | None, right: NodeSnapshot | None) -> bool:
-    """Whether two nodes are equal except for their ids, or both do not exist."""
+    """Whether two nodes have the same path and metadata, or both do not exist."""
     if left is None or right is None:
         return left is right
     return left.kind is right.kind and left.path == right.path and left.user_data == right.user_data
@@ -238,7 +238,7 @@ def _have_same_metadata(left: NodeSnapshot | None, right: NodeSnapshot | None) -
 def _find_node(
     transaction: Transaction, edits: dict[Path, NodeSnapshot | None], node_id: NodeId
 ) -> NodeSnapshot | None:
-    """Return the node with an id from edits, else from a transaction, or None."""
+    """Find a node by id: in edits, else in a transaction; None if in neither."""
     for node in edits.values():
         if node is not None and node.id == node_id:
             return node

@@ -101,16 +101,8 @@ class LoadedArray(_Array):
         if is_string:
             new_metadata |= {"data_type": "string", "fill_value": ""}
         elif values.dtype.kind in "iuf" and values.dtype.name != metadata["data_type"]:
-            # Times in converted units may need another type: wider integers keep _FillValue, but
-            # floating-point numbers have another representation of it.
-            attributes = {**metadata.get("attributes", {})}
-            if values.dtype.kind == "f":
-                attributes.pop("_FillValue", None)
-            new_metadata |= {
-                "data_type": values.dtype.name,
-                "fill_value": 0,
-                "attributes": attributes,
-            }
+            # Times in converted units may need another type.
+            new_metadata |= {"data_type": values.dtype.name, "fill_value": 0}
         return cls(new_metadata, values)
 
     def __repr__(self) -> str:

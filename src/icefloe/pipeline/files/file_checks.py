@@ -33,7 +33,7 @@ def find_append_mismatches(
     """Find files that do not match the group that they are appended to.
 
     ``find_mismatches`` compares a dataset with the group. Of each kind, one file is compared.
-    Must run before `find_outliers`: if most files do not match, that reports those that do match.
+    Must run before `find_outliers`, which would report the matching files if most do not match.
     """
     kinds, others = _group_by_kind(files, dims)
     for kind in [*kinds, *([file] for file in others)]:
@@ -115,7 +115,7 @@ def sort_descending(files: Sequence[ParsedFile], dim: str) -> list[ParsedFile] |
 def exclude_files(
     files: list[ParsedFile], problems: Iterable[Disagreement], left_out: list[Failure]
 ) -> tuple[list[ParsedFile], list[Failure]]:
-    """Return the files without problems, and ``left_out`` with one failure per other file."""
+    """Return the files without problems, and ``left_out`` plus a failure per excluded file."""
     reasons: dict[str, list[str]] = {}
     for problem in problems:
         reason = f"{problem.variable}: {problem.text}" if problem.variable else problem.text
