@@ -81,7 +81,7 @@ def merge_changes(
 def _plan_nodes(
     target: Transaction, fork_point: Transaction, changes: ChangeSet
 ) -> tuple[dict[Path, NodeSnapshot | None], dict[NodeId, NodeId]]:
-    """Return the edits to apply, and a map from their to our id of nodes with the same edit."""
+    """Return the edits to apply, and our id by their id of nodes that both edited equally."""
     edits: dict[Path, NodeSnapshot | None] = {}
     our_ids: dict[NodeId, NodeId] = {}
     for path, theirs in changes.edits.items():

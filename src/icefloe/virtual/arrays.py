@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from icefloe.model.manifest import ArrayManifest
 
-# Level 0 is the default level of zstd.
+# zstd takes level 0 as its default level, 3.
 _ZSTD: Final = {"name": "zstd", "configuration": {"level": 0, "checksum": False}}
 _LOADED_CODECS: Final = ({"name": "bytes", "configuration": {"endian": "little"}}, _ZSTD)
 _LOADED_STRING_CODECS: Final = ({"name": "vlen-utf8", "configuration": {}}, _ZSTD)

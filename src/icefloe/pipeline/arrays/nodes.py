@@ -72,7 +72,7 @@ def create_group(session: Session, path: str) -> None:
 def create_array(session: Session, array: ArrayDocument, *, replace: bool = False) -> None:
     """Create an array without chunks, and its missing ancestors.
 
-    With ``replace``, delete all nodes at and below the path first; else the path must be free.
+    With ``replace``, delete nodes at and below the path first; else it must be free (unchecked).
     """
     node_path = parse_path(array.path)
     if replace:
