@@ -81,7 +81,10 @@ def merge_changes(
 def _plan_nodes(
     target: Transaction, fork_point: Transaction, changes: ChangeSet
 ) -> tuple[dict[Path, NodeSnapshot | None], dict[NodeId, NodeId]]:
-    """Return the edits to apply, and our id by their id of nodes that both edited equally."""
+    """Return the edits to apply, and a map of ids from theirs to ours.
+
+    The map has the nodes that both sides edited in the same way.
+    """
     edits: dict[Path, NodeSnapshot | None] = {}
     our_ids: dict[NodeId, NodeId] = {}
     for path, theirs in changes.edits.items():

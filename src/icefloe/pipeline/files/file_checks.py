@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from icefloe.virtual.dataset import VirtualDataset
 
 _MAX_KINDS: Final = 16
-"""Maximum number of kinds (groups of files that agree); further files belong to no kind."""
+"""Maximum number of kinds (groups of files that agree); further kinds are not grouped."""
 
 
 def find_append_mismatches(

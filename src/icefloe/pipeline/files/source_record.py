@@ -42,7 +42,7 @@ def describe_sources(urls: Sequence[str]) -> dict[str, Any]:
 def read_known_sources(repository: Repository, session: Session, group: str) -> set[str]:
     """Return the URLs of all source files of a group.
 
-    If the group has no attribute, they are read from the metadata of commits that did not expire.
+    If `SOURCES_ATTRIBUTE` is not set, they are read from metadata of commits that did not expire.
     """
     value = get_group_attribute(session, group, SOURCES_ATTRIBUTE)
     if value is None:
