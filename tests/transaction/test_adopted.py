@@ -145,7 +145,7 @@ def test_forks_do_not_bring_them(repository: icefloe.Repository) -> None:
     session = repository.writable_session("main")
     fork = session.fork()
     adopt(fork, (0, 2))
-    with pytest.raises(SessionStateError, match="in the session that commits"):
+    with pytest.raises(SessionStateError, match="adopt them outside of forks"):
         session.merge(fork)
 
 
