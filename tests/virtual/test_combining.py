@@ -486,6 +486,19 @@ def test_missing_times_do_not_change(attribute: Any, dtype: str) -> None:
     assert coarse.tolist() == [0, -999]
 
 
+def test_missing_times_that_do_not_fit() -> None:
+    """Converted integers are signed; a larger number for missing times is refused."""
+    missing = 2**64 - 1
+    days = parse_time_units({"units": "days since 2000-01-02", "_FillValue": missing})
+    hours = parse_time_units({"units": "hours since 2000-01-01", "_FillValue": missing})
+    assert days is not None
+    assert hours is not None
+    assert convert_times(np.array([1, missing], "u8"), days, hours) is None
+    converted = convert_times(np.array([1, 2], "u8"), days, hours)
+    assert converted is not None
+    assert converted.tolist() == [48, 72]
+
+
 def test_missing_times_in_files_of_different_units(tmp_path: Path) -> None:
     """They stay missing in the combined dataset, also if it needs a larger data type."""
     paths = [tmp_path / "a.nc", tmp_path / "b.nc"]

@@ -111,6 +111,8 @@ def convert_times(values: NDArray[Any], units: TimeUnits, target: TimeUnits) -> 
     converted = _convert(times, units, target)
     if converted is None or np.isin(converted, units.missing_values).any():
         return None
+    if values.dtype.kind == "u" and (values[is_missing] > np.iinfo(np.int64).max).any():
+        return None  # converted integers are signed
     result = values.astype(converted.dtype)
     result[~is_missing] = converted
     return result
