@@ -34,11 +34,11 @@ def test_sizes(kind: type[ObjectId], size: int, length: int) -> None:
     assert len(one.raw) == size
     assert len(str(one)) == length
     assert one != other
-    with pytest.raises(InvalidInputError, match=f"{size} bytes"):
+    with pytest.raises(InvalidInputError, match=f" {size} .*bytes"):
         kind(bytes(size + 1))
 
 
-@given(st.binary(min_size=12, max_size=12))
+@given(st.binary(min_size=12, max_size=12) | st.binary(min_size=16, max_size=16))
 def test_spelling_round_trips(raw: bytes) -> None:
     """An id is read back from its spelling, in either case and with the letters for digits."""
     text = str(SnapshotId(raw))
@@ -60,7 +60,7 @@ def test_spelling_round_trips(raw: bytes) -> None:
 )
 def test_bad_spellings_are_refused(text: str) -> None:
     """What does not spell exactly one id raises, and the message shows what would."""
-    with pytest.raises(InvalidInputError, match="20 characters of Crockford"):
+    with pytest.raises(InvalidInputError, match="20 or 26 characters of Crockford"):
         SnapshotId.parse(text)
 
 

@@ -344,7 +344,7 @@ def test_config_at_creation(spec_version: int) -> None:
 def test_an_unknown_version_raises() -> None:
     """Only the versions that exist can be created, and nothing is written otherwise."""
     storage = MemoryStorage()
-    with pytest.raises(InvalidInputError, match="one of: v1, v2"):
+    with pytest.raises(InvalidInputError, match="one of: draft, sequence, v1, v2"):
         create_refs(storage, generation=find_generation(3))
     assert list(storage.list()) == []
 

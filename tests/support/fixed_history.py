@@ -82,7 +82,7 @@ def fix_clock_and_ids() -> None:
             return hashlib.sha256(f"{name} {counts[name]}".encode()).digest()[:size]
 
     # One sequence per class: the order in which different kinds of ids are drawn does not matter.
-    ObjectId.random = classmethod(lambda cls: cls(draw(cls.__name__, cls.SIZE)))  # type: ignore[method-assign,assignment]
+    ObjectId.random = classmethod(lambda cls, size=None: cls(draw(cls.__name__, size or cls.SIZE)))  # type: ignore[method-assign,assignment]
     uuid.uuid4 = lambda: uuid.UUID(bytes=draw("uuid", 16), version=4)
     for module in pkgutil.walk_packages(icefloe.__path__, "icefloe."):
         with suppress(ImportError):  # optional packages

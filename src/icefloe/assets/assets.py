@@ -12,6 +12,7 @@ from icefloe.assets.chunk_reader import ChunkReader
 from icefloe.errors import (
     ErrorKind,
     FormatError,
+    InternalError,
     ObjectNotFoundError,
     SnapshotNotFoundError,
     StorageError,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from icefloe.format.generation import Generation
     from icefloe.format.location_compression import LocationCompression
-    from icefloe.model.ids import ChunkId, ManifestId, NodeId, SnapshotId
+    from icefloe.model.ids import AttributesId, ChunkId, ManifestId, NodeId, SnapshotId
     from icefloe.model.snapshot import Snapshot
     from icefloe.model.transaction_log import TransactionLog
     from icefloe.storage.interface import Fetched, Storage
@@ -44,6 +45,7 @@ _BYTES_PER_CHANGE = 16
 _BYTES_PER_ENTRY = 200
 _MAX_THREADS = 64
 _MAX_MANIFEST_FILES_BYTES = 64 << 20
+_MAX_ATTRIBUTES_BYTES = 64 << 20
 
 
 def fetch_file(storage: Storage, key: str, *, max_bytes: int = MAX_FLATBUFFER_SIZE) -> Fetched:
@@ -62,6 +64,15 @@ class EncodedFile:
 
     key: str
     data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedSnapshot:
+    """The files of a snapshot, and the snapshot with the places of its attributes."""
+
+    snapshot: Snapshot
+    file: EncodedFile
+    attributes: tuple[EncodedFile, ...]
 
 
 class LoadedManifest:
@@ -118,6 +129,9 @@ class Assets:
         self._logs: Cache[SnapshotId, TransactionLog] = Cache(
             limits.effective_num_transaction_changes * _BYTES_PER_CHANGE, _estimate_log_bytes
         )
+        self._attributes: Cache[AttributesId, bytes | memoryview] = Cache(
+            min(limits.effective_num_snapshot_nodes * _BYTES_PER_NODE, _MAX_ATTRIBUTES_BYTES), len
+        )
         self.chunks = ChunkReader(
             storage, generation.layout.chunks, limits.effective_num_bytes_chunks
         )
@@ -160,10 +174,16 @@ class Assets:
         """Fetch the transaction log of a snapshot."""
         return self._logs.get(snapshot_id, lambda: self._fetch_transaction_log(snapshot_id))
 
-    def encode_snapshot(self, snapshot: Snapshot) -> EncodedFile:
-        """Encode a snapshot."""
-        data = self._codec.encode_snapshot(snapshot)
-        return EncodedFile(self._layout.snapshots.format_key(snapshot.id), data)
+    def encode_snapshot(self, snapshot: Snapshot) -> EncodedSnapshot:
+        """Encode a snapshot and the attributes that it stores in files of their own."""
+        placed, new_files = self._codec.place_attributes(snapshot)
+        attributes = []
+        for attributes_id, data in new_files.items():
+            self._attributes.put(attributes_id, data)
+            attributes.append(EncodedFile(self._get_attributes_key(attributes_id), data))
+        key = self._layout.snapshots.format_key(snapshot.id)
+        file = EncodedFile(key, self._codec.encode_snapshot(placed))
+        return EncodedSnapshot(placed, file, tuple(attributes))
 
     def encode_manifest(
         self, manifest: Manifest, location_compression: LocationCompression | None = None
@@ -197,7 +217,7 @@ class Assets:
     def encode_transaction_log(self, log: TransactionLog) -> EncodedFile:
         """Encode a transaction log."""
         data = self._codec.encode_transaction_log(log)
-        return EncodedFile(self._layout.transaction_logs.format_key(log.id), data)
+        return EncodedFile(self._get_log_key(log.id), data)
 
     def write(self, file: EncodedFile) -> None:
         """Write a file with a fresh id."""
@@ -209,7 +229,9 @@ class Assets:
 
     def write_snapshot(self, snapshot: Snapshot) -> None:
         """Write a snapshot."""
-        self.write(self.encode_snapshot(snapshot))
+        encoded = self.encode_snapshot(snapshot)
+        for file in (*encoded.attributes, encoded.file):
+            self.write(file)
 
     def write_manifest(
         self, manifest: Manifest, location_compression: LocationCompression | None = None
@@ -257,7 +279,17 @@ class Assets:
 
     def _fetch_snapshot(self, snapshot_id: SnapshotId) -> Snapshot:
         key = self._layout.snapshots.format_key(snapshot_id)
-        return self._codec.decode_snapshot(fetch_file(self.storage, key).data, key, snapshot_id)
+        data = fetch_file(self.storage, key).data
+        return self._codec.decode_snapshot(data, key, snapshot_id, self._fetch_attributes)
+
+    def _fetch_attributes(self, attributes_id: AttributesId) -> tuple[str, bytes | memoryview]:
+        key = self._get_attributes_key(attributes_id)
+        return key, self._attributes.get(attributes_id, lambda: fetch_file(self.storage, key).data)
+
+    def _get_attributes_key(self, attributes_id: AttributesId) -> str:
+        if self._layout.attributes is None:
+            raise InternalError(f"generation {self.generation.name} has no attributes files")
+        return self._layout.attributes.format_key(attributes_id)
 
     def _fetch_manifest(self, manifest_id: ManifestId) -> Manifest:
         key, data = self._fetch_manifest_file(manifest_id)
@@ -269,9 +301,14 @@ class Assets:
         return key, fetch_file(self.storage, key).data if cached is None else cached
 
     def _fetch_transaction_log(self, snapshot_id: SnapshotId) -> TransactionLog:
-        key = self._layout.transaction_logs.format_key(snapshot_id)
+        key = self._get_log_key(snapshot_id)
         data = fetch_file(self.storage, key).data
         return self._codec.decode_transaction_log(data, key, snapshot_id)
+
+    def _get_log_key(self, snapshot_id: SnapshotId) -> str:
+        if self._layout.transaction_logs is None:
+            raise InternalError(f"generation {self.generation.name} has no transaction logs")
+        return self._layout.transaction_logs.format_key(snapshot_id)
 
 
 def _estimate_tree_bytes(tree: Tree) -> int:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from icefloe.format.flatbuffer_reader import Tables
     from icefloe.format.location_compression import LocationCompression
+    from icefloe.format.metadata_codec import FetchAttributes
     from icefloe.model.ids import ManifestId, ObjectId, SnapshotId
     from icefloe.model.manifest import Manifest
     from icefloe.model.snapshot import Snapshot
@@ -37,7 +38,11 @@ class FlatbuffersCodec(MetadataCodec):
         return encode_snapshot(snapshot, spec_version=self.spec_version)
 
     def decode_snapshot(
-        self, data: bytes | memoryview, file: str, snapshot_id: SnapshotId
+        self,
+        data: bytes | memoryview,
+        file: str,
+        snapshot_id: SnapshotId,
+        fetch_attributes: FetchAttributes,  # noqa: ARG002 - there are no attributes files
     ) -> Snapshot:
         snapshot = decode_snapshot(data, file)
         _require_id(snapshot.id, snapshot_id, file)

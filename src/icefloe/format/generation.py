@@ -7,14 +7,17 @@ Code above this package asks the generation of a repository, and never compares 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from icefloe.errors import ErrorKind, InvalidInputError
-from icefloe.format.flatbuffers_codec import FlatbuffersCodec
+from icefloe.model.ids import INITIAL_SNAPSHOT_ID, NodeId, ObjectId, SnapshotId
 
 if TYPE_CHECKING:
     from icefloe.format.metadata_codec import MetadataCodec
-    from icefloe.model.ids import ObjectId
+
+Id = TypeVar("Id", bound=ObjectId)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,8 @@ class Layout:
     snapshots: FileKind
     manifests: FileKind
     chunks: FileKind
-    transaction_logs: FileKind
+    transaction_logs: FileKind | None = None
+    attributes: FileKind | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,11 +56,22 @@ class Generation:
     Parameters
     ----------
     name
-        Its name: ``v1`` or ``v2``.
+        Its name: ``draft``, ``sequence``, ``v1`` or ``v2``.
     spec_version
-        Its number in Icechunk's API.
-    layout, codec
-        The keys and the encoding of its immutable files.
+        Its number in Icechunk's API; 0 for generations that Icechunk does not read.
+    layout
+        The keys of its immutable files.
+    codec_class
+        The class that encodes its metadata files, as ``module:class``. The module is imported when
+        it is first needed.
+    codec_arguments
+        The arguments of that class.
+    id_size
+        The size of the ids of snapshots, manifests, attributes files and chunks.
+    numbers_nodes
+        Whether node ids are small integers, which are given at commits (`NodeId`).
+    records_ancestors
+        Whether a snapshot file lists its recent ancestors.
     has_parents_in_snapshots
         Whether a snapshot file names its parent. Otherwise the reference store lists all snapshots.
     has_repo_info
@@ -64,15 +79,45 @@ class Generation:
         can be amended.
     has_rectilinear_grids
         Whether chunks may differ in length along a dimension.
+    can_delete_tags
+        Whether tags can be deleted.
     """
 
     name: str
     spec_version: int
     layout: Layout
-    codec: MetadataCodec
-    has_parents_in_snapshots: bool
-    has_repo_info: bool
-    has_rectilinear_grids: bool
+    codec_class: str
+    codec_arguments: tuple[int, ...] = ()
+    id_size: int = ObjectId.SIZE
+    numbers_nodes: bool = False
+    records_ancestors: bool = False
+    has_parents_in_snapshots: bool = False
+    has_repo_info: bool = False
+    has_rectilinear_grids: bool = False
+    can_delete_tags: bool = True
+
+    @property
+    def codec(self) -> MetadataCodec:
+        """The encoding of its metadata files."""
+        return _load_codec(self.codec_class, self.codec_arguments)
+
+    @property
+    def has_transaction_logs(self) -> bool:
+        """Whether each commit has a transaction log; otherwise snapshots are compared."""
+        return self.layout.transaction_logs is not None
+
+    @property
+    def initial_snapshot_id(self) -> SnapshotId:
+        """The id of the first snapshot of every repository."""
+        return SnapshotId(INITIAL_SNAPSHOT_ID.raw.ljust(self.id_size, b"\0"))
+
+    def make_id(self, kind: type[Id]) -> Id:
+        """Make a new random id of a snapshot, manifest, attributes file or chunk."""
+        return kind.random(self.id_size)
+
+    def make_node_id(self) -> NodeId:
+        """Make an id for a new node."""
+        return NodeId.make_provisional() if self.numbers_nodes else NodeId.random()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return get_generation, (self.name,)
@@ -84,25 +129,40 @@ _V1_LAYOUT: Final = Layout(
     chunks=FileKind("chunks/"),
     transaction_logs=FileKind("transactions/"),
 )
-V1: Final = Generation(
-    "v1",
-    1,
-    _V1_LAYOUT,
-    FlatbuffersCodec(1),
+DRAFT: Final = Generation(
+    "draft",
+    0,
+    Layout(
+        snapshots=FileKind("s/", ".parquet"),
+        manifests=FileKind("i/", ".parquet"),
+        chunks=FileKind("c/"),
+        attributes=FileKind("a/", ".parquet"),
+    ),
+    "icefloe.format.draft.codec:DraftCodec",
+    numbers_nodes=True,
+)
+SEQUENCE: Final = Generation(
+    "sequence",
+    0,
+    Layout(
+        snapshots=FileKind("s/", ".json"),
+        manifests=FileKind("m/", ".json"),
+        chunks=FileKind("c/"),
+        attributes=FileKind("a/", ".json"),
+    ),
+    "icefloe.format.sequence.codec:SequenceCodec",
+    id_size=16,
+    numbers_nodes=True,
+    records_ancestors=True,
     has_parents_in_snapshots=True,
-    has_repo_info=False,
-    has_rectilinear_grids=False,
+    can_delete_tags=False,
 )
+_FLATBUFFERS_CODEC: Final = "icefloe.format.flatbuffers_codec:FlatbuffersCodec"
+V1: Final = Generation("v1", 1, _V1_LAYOUT, _FLATBUFFERS_CODEC, (1,), has_parents_in_snapshots=True)
 V2: Final = Generation(
-    "v2",
-    2,
-    _V1_LAYOUT,
-    FlatbuffersCodec(2),
-    has_parents_in_snapshots=False,
-    has_repo_info=True,
-    has_rectilinear_grids=True,
+    "v2", 2, _V1_LAYOUT, _FLATBUFFERS_CODEC, (2,), has_repo_info=True, has_rectilinear_grids=True
 )
-GENERATIONS: Final = {generation.name: generation for generation in (V1, V2)}
+GENERATIONS: Final = {generation.name: generation for generation in (DRAFT, SEQUENCE, V1, V2)}
 
 
 def get_generation(name: str) -> Generation:
@@ -114,6 +174,22 @@ def get_generation(name: str) -> Generation:
             f"expected a generation, one of: {', '.join(GENERATIONS)}; got {name!r}",
             kind=ErrorKind.UNSUPPORTED_SPEC_VERSION,
         ) from None
+
+
+@cache
+def _load_codec(codec_class: str, arguments: tuple[int, ...]) -> MetadataCodec:
+    module_name, _, class_name = codec_class.partition(":")
+    try:
+        module = import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "pyarrow":
+            raise
+        raise InvalidInputError(
+            "repositories of the generation draft need pyarrow: pip install 'icefloe[draft]'",
+            kind=ErrorKind.MISSING_DEPENDENCY,
+        ) from error
+    codec: MetadataCodec = getattr(module, class_name)(*arguments)
+    return codec
 
 
 def find_generation(spec_version: int) -> Generation:

@@ -18,10 +18,11 @@ Id = TypeVar("Id", bound=ObjectId)
 
 def to_ids(rows: NDArray[np.uint8], kind: type[Id]) -> list[Id]:
     """Convert rows of bytes to ids."""
-    raw, size = np.ascontiguousarray(rows).tobytes(), kind.SIZE
+    raw, size = np.ascontiguousarray(rows).tobytes(), rows.shape[1]
     return [kind(raw[start : start + size]) for start in range(0, len(raw), size)]
 
 
 def to_id_rows(ids: Sequence[ObjectId], kind: type[ObjectId]) -> NDArray[np.uint8]:
-    """Convert ids to rows of bytes."""
-    return np.frombuffer(b"".join(item.raw for item in ids), np.uint8).reshape(-1, kind.SIZE)
+    """Convert ids of one size to rows of bytes."""
+    size = len(ids[0].raw) if ids else kind.SIZE
+    return np.frombuffer(b"".join([item.raw for item in ids]), np.uint8).reshape(-1, size)

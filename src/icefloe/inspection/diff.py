@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.transaction.commit_log import fetch_commit_log
 from icefloe.transaction.diff import diff_across_history, diff_along_history
 
 if TYPE_CHECKING:
@@ -36,10 +37,10 @@ def fetch_diff(refs: Refs, assets: Assets, before: SnapshotId, after: SnapshotId
             break
         before_commits.append(info)
     log_ids = [
-        log_id
+        (log_id, commit.parent_id)
         for commit in (*reversed(after_commits), *before_commits)
         for log_id in (*commit.pruned_ancestor_tx_logs, commit.id)
     ]
-    logs = assets.run_concurrently(assets.fetch_transaction_log, log_ids)
+    logs = assets.run_concurrently(lambda ids: fetch_commit_log(assets, *ids), log_ids)
     compute_diff = diff_across_history if before_commits else diff_along_history
     return compute_diff(logs, assets.require_tree(before).by_id, assets.require_tree(after).by_id)

@@ -84,7 +84,7 @@ def inspect_manifest(storage: Storage, manifest_id: str) -> dict[str, Any]:
 
 def inspect_transaction_log(storage: Storage, snapshot_id: str) -> dict[str, Any]:
     """Describe a transaction log file."""
-    file = V2.layout.transaction_logs.format_key(SnapshotId.parse(snapshot_id))
+    file = f"transactions/{SnapshotId.parse(snapshot_id)}"
     data = fetch_file(storage, file).data
     log = decode_transaction_log(data, file)
     nodes = {

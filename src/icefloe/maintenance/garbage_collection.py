@@ -27,12 +27,12 @@ import numpy as np
 
 from icefloe.errors import ConflictError, ErrorKind, ObjectNotFoundError, ReadOnlyError
 from icefloe.format.ids import to_id_rows, to_ids
-from icefloe.maintenance.id_columns import IdSet, parse_names
 from icefloe.maintenance.live_files import LiveFiles
 from icefloe.maintenance.progress import Phase, ignore_progress
 from icefloe.maintenance.repository_reader import RepositoryReader
 from icefloe.maintenance.sweep import Sweeper
-from icefloe.model.ids import ManifestId, ObjectId, SnapshotId
+from icefloe.model.id_columns import IdSet, parse_names
+from icefloe.model.ids import AttributesId, ManifestId, ObjectId, SnapshotId
 from icefloe.model.times import require_time_zone
 from icefloe.refs import changes, retention
 from icefloe.refs.opening import make_refs
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from icefloe.format.generation import FileKind, Generation, Layout
+    from icefloe.format.generation import FileKind, Generation
     from icefloe.maintenance.limits import ReadLimits
     from icefloe.maintenance.progress import Progress
     from icefloe.maintenance.sweep import DeleteLimits, GCSummary
@@ -89,7 +89,7 @@ def collect_garbage(
     marker_class = _ParentsMarker if generation.has_parents_in_snapshots else _RepoFileMarker
     reader = RepositoryReader(storage, generation, read_limits, progress)
     for _ in range(_MAX_ATTEMPTS):
-        snapshots = _list_files(storage, generation.layout.snapshots, cutoff)
+        snapshots = _list_files(storage, generation.layout.snapshots, generation.id_size, cutoff)
         refs = make_refs(storage, generation)
         marker: _Marker = marker_class(refs, reader, snapshots, dry_run=dry_run)
         try:
@@ -99,7 +99,7 @@ def collect_garbage(
                 raise
             continue
         sweeper = Sweeper(storage, delete_limits, dry_run=dry_run, progress=progress)
-        _sweep(storage, generation.layout, cutoff, marker, snapshots, sweeper=sweeper)
+        _sweep(storage, generation, cutoff, marker, snapshots, sweeper=sweeper)
         sweeper.delete_abandoned_uploads(cutoff)
         summary = sweeper.make_summary()
         _LOGGER.info(
@@ -124,24 +124,30 @@ def collect_garbage(
 
 def _sweep(
     storage: Storage,
-    layout: Layout,
+    generation: Generation,
     cutoff: datetime,
     marker: _Marker,
     snapshots: _Listing,
     *,
     sweeper: Sweeper,
 ) -> None:
+    layout = generation.layout
     for phase, files in (
         (Phase.DELETE_SNAPSHOTS, layout.snapshots),
         (Phase.DELETE_TRANSACTION_LOGS, layout.transaction_logs),
         (Phase.DELETE_MANIFESTS, layout.manifests),
+        (Phase.DELETE_ATTRIBUTES, layout.attributes),
         (Phase.DELETE_CHUNKS, layout.chunks),
     ):
+        if files is None:
+            continue
         if not sweeper.can_continue:
             sweeper.skip(phase)
             continue
         is_listed = phase is Phase.DELETE_SNAPSHOTS
-        listing = snapshots if is_listed else _list_files(storage, files, cutoff)
+        listing = (
+            snapshots if is_listed else _list_files(storage, files, generation.id_size, cutoff)
+        )
         # Filter first: the refs are read again only if garbage is left, and then few files are
         # compared.
         garbage = listing.old.without(marker.get_live_ids(phase))
@@ -174,7 +180,7 @@ class _Listing:
     recent: NDArray[np.uint8]
 
 
-def _list_files(storage: Storage, files: FileKind, cutoff: datetime) -> _Listing:
+def _list_files(storage: Storage, files: FileKind, id_size: int, cutoff: datetime) -> _Listing:
     """List the files of one kind.
 
     Files whose names are not ids are left out, so they are never deleted.
@@ -185,7 +191,7 @@ def _list_files(storage: Storage, files: FileKind, cutoff: datetime) -> _Listing
     is_old: list[bool] = []
 
     def finish_part() -> None:
-        indices, id_rows = parse_names(names)
+        indices, id_rows = parse_names(names, id_size)
         parts.append((id_rows, np.array(sizes, np.int64)[indices], np.array(is_old, bool)[indices]))
         for column in (names, sizes, is_old):
             column.clear()
@@ -238,6 +244,8 @@ class _Marker(ABC):
                 return _build_id_set(self.find_live_logs(), SnapshotId)
             case Phase.DELETE_MANIFESTS:
                 return _build_id_set(self._live.manifests, ManifestId)
+            case Phase.DELETE_ATTRIBUTES:
+                return _build_id_set(self._live.attributes, AttributesId)
             case _:
                 return self._live.chunks
 

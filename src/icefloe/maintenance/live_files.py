@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from icefloe.maintenance.id_columns import IdSet, find_unique_rows
 from icefloe.model.chunk_payload import ChunkKind
+from icefloe.model.id_columns import IdSet, find_unique_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,17 +17,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from icefloe.maintenance.repository_reader import RepositoryReader
-    from icefloe.model.ids import ManifestId, SnapshotId
+    from icefloe.model.ids import AttributesId, ManifestId, SnapshotId
     from icefloe.model.manifest import Manifest
 
 
 class LiveFiles:
-    """The ids of snapshots, of their manifests, and of the chunk files of these manifests."""
+    """The ids of snapshots, of their manifests and attributes files, and of their chunk files."""
 
     def __init__(self, reader: RepositoryReader) -> None:
         self._reader = reader
         self.snapshots: set[SnapshotId] = set()
         self.manifests: set[ManifestId] = set()
+        self.attributes: set[AttributesId] = set()
         self.chunks = IdSet()
 
     def add(self, snapshot_ids: Iterable[SnapshotId], *, required: bool = True) -> None:
@@ -42,6 +43,7 @@ class LiveFiles:
         for files in self._reader.read_snapshots(ids, exclude=self.snapshots, required=required):
             read_ids.add(files.id)
             infos.update({info.id: info for info in files.manifests})
+            self.attributes |= files.attributes
         new_infos = [info for info in infos.values() if info.id not in self.manifests]
         for chunk_ids in self._reader.read_manifests(new_infos, _find_chunk_ids, required=required):
             self.chunks.add(chunk_ids)

@@ -16,6 +16,7 @@ class Phase(StrEnum):
     DELETE_SNAPSHOTS = "snapshots"
     DELETE_TRANSACTION_LOGS = "transaction_logs"
     DELETE_MANIFESTS = "manifests"
+    DELETE_ATTRIBUTES = "attributes"
     DELETE_CHUNKS = "chunks"
 
 

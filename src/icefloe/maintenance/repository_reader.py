@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from icefloe.format.generation import Generation
     from icefloe.maintenance.progress import Progress
-    from icefloe.model.ids import ManifestId, SnapshotId
+    from icefloe.model.ids import AttributesId, ManifestId, SnapshotId
     from icefloe.model.manifest import Manifest
     from icefloe.storage.interface import Storage
 
@@ -38,6 +38,7 @@ class SnapshotFiles:
     id: SnapshotId
     parent_id: SnapshotId | None
     manifests: tuple[ManifestFileInfo, ...]
+    attributes: frozenset[AttributesId]
 
 
 class RepositoryReader:
@@ -140,7 +141,10 @@ class RepositoryReader:
                 for ref in node.node_data.manifests:
                     manifests.setdefault(ref.id, ManifestFileInfo(ref.id, 0, 0))
         parent = snapshot.parent_id if self._has_parents else None
-        return SnapshotFiles(snapshot.id, parent, tuple(manifests.values()))
+        attributes = frozenset(
+            [node.attributes_ref.id for node in snapshot.nodes if node.attributes_ref is not None]
+        )
+        return SnapshotFiles(snapshot.id, parent, tuple(manifests.values()), attributes)
 
     def _report_step(self, phase: Phase, total: int) -> None:
         self._num_read[phase] += 1

@@ -16,6 +16,8 @@ from icefloe.refs.opening import make_refs
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from numpy.typing import NDArray
+
     from icefloe.format.generation import Generation
     from icefloe.maintenance.limits import ReadLimits
     from icefloe.maintenance.progress import Progress
@@ -106,12 +108,14 @@ def _find_distinct(parts: Iterable[ChunkPayloads]) -> ChunkPayloads:
     """Return one row for each byte range of each file."""
     payloads = ChunkPayloads.concatenate(list(parts))
     ids = np.ascontiguousarray(payloads.chunk_id)
-    columns = (
+    columns: tuple[NDArray[np.generic], ...] = (
         payloads.length,
         payloads.offset,
         payloads.location_codes,
-        ids[:, 8:].copy().view("<u4").reshape(-1),
-        ids[:, :8].copy().view("<u8").reshape(-1),
+        *(
+            ids[:, start : start + 4].copy().view("<u4")[:, 0]
+            for start in range(0, ids.shape[1], 4)
+        ),
         payloads.kind,
     )
     order = np.lexsort(columns)

@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from icefloe.errors import ErrorKind, StorageError
-from icefloe.maintenance.id_columns import format_names
 from icefloe.maintenance.limits import require_positive
 from icefloe.maintenance.progress import Phase, Step, ignore_progress
+from icefloe.model.id_columns import format_names
 from icefloe.storage.backoff import compute_backoff_s
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class GCSummary:
     chunks_deleted, manifests_deleted, snapshots_deleted, transaction_logs_deleted
         Number of deleted files of each kind.
     attributes_deleted
-        Always 0: the format reserves attribute files, but no writer creates them.
+        Number of deleted attributes files; always 0 in generations v1 and v2, which have none.
     objects_failed_to_delete
         Number of files that could not be deleted; the next collection tries again.
     throttled_batches
@@ -179,6 +179,7 @@ class Sweeper:
             chunks_deleted=self._deleted[Phase.DELETE_CHUNKS],
             manifests_deleted=self._deleted[Phase.DELETE_MANIFESTS],
             snapshots_deleted=self._deleted[Phase.DELETE_SNAPSHOTS],
+            attributes_deleted=self._deleted[Phase.DELETE_ATTRIBUTES],
             transaction_logs_deleted=self._deleted[Phase.DELETE_TRANSACTION_LOGS],
             objects_failed_to_delete=self._failed,
             throttled_batches=self._throttled,

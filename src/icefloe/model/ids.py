@@ -1,7 +1,8 @@
 """Ids of the objects of a repository, one type per kind.
 
-An id is random bytes, independent of the content. Its text form is Crockford base 32, in upper case
-and without padding; the unused bits at the end are zero.
+An id is bytes, independent of the content of the object. Its size depends on the generation of the
+repository. Its text form is Crockford base 32, in upper case and without padding; the unused bits
+at the end are zero.
 """
 
 from __future__ import annotations
@@ -18,7 +19,11 @@ _CROCKFORD = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _RFC4648 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 _PAIRS = [chr(first) + chr(second) for first in _CROCKFORD for second in _CROCKFORD]
 # By size of the id: the number of unused bits, the shift of each ten bits, the length of the text.
-_TEXT_LAYOUTS = {8: (6, tuple(range(60, -1, -10)), 13), 12: (4, tuple(range(90, -1, -10)), 20)}
+_TEXT_LAYOUTS = {
+    8: (6, tuple(range(60, -1, -10)), 13),
+    12: (4, tuple(range(90, -1, -10)), 20),
+    16: (2, tuple(range(120, -1, -10)), 26),
+}
 # Crockford's decoding accepts both cases, O as 0, and I and L as 1. All other bytes, including
 # letters of the RFC 4648 alphabet, are mapped to a byte that the decoder rejects.
 _FROM_CROCKFORD = bytearray(b"!" * 256)
@@ -31,41 +36,47 @@ for _aliases, _digit_text in (("Oo", b"0"), ("IiLl", b"1")):
 
 @total_ordering
 class ObjectId:
-    """An id of random bytes: immutable, hashable, ordered by its bytes."""
+    """An id of random bytes: immutable, hashable, ordered by its bytes.
+
+    ``SIZE`` is the size in generations v1 and v2, ``SIZES`` are the sizes in all generations.
+    """
 
     SIZE: ClassVar[int] = 12
+    SIZES: ClassVar[tuple[int, ...]] = (12, 16)
     __slots__ = ("raw",)
 
     raw: bytes
 
     def __init__(self, raw: bytes) -> None:
-        if len(raw) != self.SIZE:
+        if len(raw) not in self.SIZES:
+            sizes = " or ".join(map(str, self.SIZES))
             raise InvalidInputError(
-                f"expected a {type(self).__name__} of {self.SIZE} bytes, got {len(raw)}",
+                f"expected a {type(self).__name__} of {sizes} bytes, got {len(raw)}",
                 kind=ErrorKind.INVALID_SNAPSHOT_ID,
             )
         _set_raw(self, bytes(raw))
 
     @classmethod
-    def random(cls) -> Self:
+    def random(cls, size: int | None = None) -> Self:
         """Make a new random id."""
-        return cls(secrets.token_bytes(cls.SIZE))
+        return cls(secrets.token_bytes(cls.SIZE if size is None else size))
 
     @classmethod
     def parse(cls, text: object) -> Self:
         """Parse the text form of an id."""
-        length = _TEXT_LAYOUTS[cls.SIZE][2]
+        lengths = [_TEXT_LAYOUTS[size][2] for size in cls.SIZES]
         try:
-            if not isinstance(text, str) or len(text) != length:
+            if not isinstance(text, str) or len(text) not in lengths:
                 raise ValueError  # noqa: TRY301 - reported below
+            length = len(text)
             padded = text.encode("ascii").translate(bytes(_FROM_CROCKFORD)) + b"=" * (-length % 8)
             raw = base64.b32decode(padded)
             if base64.b32encode(raw) != padded:  # not canonical: unused bits are set
                 raise ValueError  # noqa: TRY301
         except (ValueError, binascii.Error) as error:
             raise InvalidInputError(
-                f"{text!r} is not a {cls.__name__}: expected {length} characters of Crockford "
-                f"base 32, such as {cls(bytes(cls.SIZE))}",
+                f"{text!r} is not a {cls.__name__}: expected {' or '.join(map(str, lengths))} "
+                f"characters of Crockford base 32, such as {cls(bytes(cls.SIZE))}",
                 kind=ErrorKind.INVALID_SNAPSHOT_ID,
             ) from error
         return cls(raw)
@@ -78,7 +89,7 @@ class ObjectId:
 
     def __str__(self) -> str:
         # Ten bits at a time: every read formats the key of a chunk, and `base64` is slow.
-        unused_bits, shifts, length = _TEXT_LAYOUTS[self.SIZE]
+        unused_bits, shifts, length = _TEXT_LAYOUTS[len(self.raw)]
         number = int.from_bytes(self.raw, "big") << unused_bits
         return "".join([_PAIRS[number >> shift & 1023] for shift in shifts])[:length]
 
@@ -121,12 +132,44 @@ class ChunkId(ObjectId):
     __slots__ = ()
 
 
-class NodeId(ObjectId):
-    """The id of a group or array; moving a node preserves its id."""
+class AttributesId(ObjectId):
+    """The id of an attributes file."""
 
-    SIZE = 8
     __slots__ = ()
 
 
+class NodeId(ObjectId):
+    """The id of a group or array; moving a node preserves its id.
+
+    In generations that number nodes, it is the number, big-endian; until a new node has a number,
+    its id is random with the first bit set.
+    """
+
+    SIZE = 8
+    SIZES = (8,)
+    __slots__ = ()
+
+    @classmethod
+    def from_number(cls, number: int) -> NodeId:
+        """Return the id of the node with a number."""
+        return cls(number.to_bytes(cls.SIZE, "big"))
+
+    @classmethod
+    def make_provisional(cls) -> NodeId:
+        """Make an id for a new node that has no number yet."""
+        raw = secrets.token_bytes(cls.SIZE)
+        return cls(bytes([raw[0] | 0x80]) + raw[1:])
+
+    @property
+    def number(self) -> int:
+        """The number of the node, in generations that number nodes."""
+        return int.from_bytes(self.raw, "big")
+
+    @property
+    def is_provisional(self) -> bool:
+        """Whether the node has no number yet."""
+        return self.raw[0] >= 0x80
+
+
 INITIAL_SNAPSHOT_ID = SnapshotId.parse("1CECHNKREP0F1RSTCMT0")
-"""The id of the first snapshot of every repository."""
+"""The id of the first snapshot of every repository of generations v1 and v2."""

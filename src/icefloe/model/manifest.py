@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from icefloe.errors import InternalError
 from icefloe.model.chunk_index_columns import ChunkIndexColumns, find_row, find_sort_order
 from icefloe.model.chunk_payload import (
     ChunkKind,
@@ -49,9 +50,10 @@ class ChunkPayloads:
     """Chunk references as columns, one row per chunk.
 
     ``kind`` is a `ChunkKind`. ``offset`` and ``length`` are a byte range of the chunk file, of the
-    virtual file, or of ``inline``, the concatenated inline chunks. ``chunk_id`` is ``u1[n, 12]``,
-    zeros in rows that are not native. ``location_codes`` and ``etag_codes`` are indices into
-    ``locations`` and ``etags``, or `NO_CODE`; ``last_modified`` is in seconds since 1970, or 0.
+    virtual file, or of ``inline``, the concatenated inline chunks. ``chunk_id`` has a row of bytes
+    per chunk, zeros in rows that are not native; its width is the size of ids in the generation.
+    ``location_codes`` and ``etag_codes`` are indices into ``locations`` and ``etags``, or
+    `NO_CODE`; ``last_modified`` is in seconds since 1970, or 0.
     """
 
     kind: NDArray[np.uint8]
@@ -98,7 +100,8 @@ class ChunkPayloads:
     @classmethod
     def of(cls, payloads: Sequence[ChunkPayload]) -> ChunkPayloads:
         """Build columns from single references."""
-        columns = allocate_columns(len(payloads))
+        id_sizes = {len(payload.id.raw) for payload in payloads if isinstance(payload, ChunkRef)}
+        columns = allocate_columns(len(payloads), max(id_sizes, default=ChunkId.SIZE))
         kind, offset, length, chunk_id, location_codes, etag_codes, last_modified = columns.values()
         locations: dict[str, int] = {}
         etags: dict[str, int] = {}
@@ -134,6 +137,7 @@ class ChunkPayloads:
         """Concatenate references, merging their string tables."""
         if len(parts) < 2:
             return parts[0] if parts else cls.of([])
+        parts = match_id_sizes(parts)
         location_codes, locations = merge_codes(
             [(part.location_codes, part.locations) for part in parts]
         )
@@ -178,8 +182,9 @@ class ChunkPayloads:
         return (
             all(
                 np.array_equal(getattr(self, name), getattr(other, name))
-                for name in ("kind", "length", "chunk_id", "last_modified")
+                for name in ("kind", "length", "last_modified")
             )
+            and self._has_same_ids(other)
             and _has_same_strings(
                 (self.location_codes, self.locations), (other.location_codes, other.locations)
             )
@@ -205,6 +210,12 @@ class ChunkPayloads:
             return LastModified(int(self.last_modified[row]))
         return None
 
+    def _has_same_ids(self, other: ChunkPayloads) -> bool:
+        is_native = self.kind == ChunkKind.NATIVE
+        return np.array_equal(self.chunk_id[is_native], other.chunk_id[is_native]) or (
+            not is_native.any()
+        )
+
     def _has_same_offsets(self, other: ChunkPayloads) -> bool:
         is_inline = self.kind == ChunkKind.INLINE
         if not np.array_equal(self.offset[~is_inline], other.offset[~is_inline]):
@@ -212,13 +223,33 @@ class ChunkPayloads:
         return all(self[row] == other[row] for row in np.flatnonzero(is_inline).tolist())
 
 
-def allocate_columns(num_rows: int) -> dict[str, Any]:
+def match_id_sizes(parts: Sequence[ChunkPayloads]) -> Sequence[ChunkPayloads]:
+    """Give all parts a ``chunk_id`` of the same width, so that their rows can be mixed.
+
+    Columns without native chunks do not know the size of the ids of their repository.
+    """
+    size = max(part.chunk_id.shape[1] for part in parts)
+    if all(part.chunk_id.shape[1] == size for part in parts):
+        return parts
+    return [_widen_ids(part, size) for part in parts]
+
+
+def _widen_ids(payloads: ChunkPayloads, size: int) -> ChunkPayloads:
+    if payloads.chunk_id.shape[1] == size:
+        return payloads
+    if (payloads.kind == ChunkKind.NATIVE).any():
+        raise InternalError("chunk references of repositories with ids of different sizes")
+    zeros = np.broadcast_to(np.zeros(size, np.uint8), (len(payloads), size))
+    return replace(payloads, chunk_id=zeros)
+
+
+def allocate_columns(num_rows: int, id_size: int = ChunkId.SIZE) -> dict[str, Any]:
     """Allocate the `ROW_COLUMNS` to be filled; the initial kind 0 is not a `ChunkKind`."""
     return {
         "kind": np.zeros(num_rows, np.uint8),
         "offset": np.zeros(num_rows, np.uint64),
         "length": np.zeros(num_rows, np.uint64),
-        "chunk_id": np.zeros((num_rows, ChunkId.SIZE), np.uint8),
+        "chunk_id": np.zeros((num_rows, id_size), np.uint8),
         "location_codes": np.full(num_rows, NO_CODE, np.int32),
         "etag_codes": np.full(num_rows, NO_CODE, np.int32),
         "last_modified": np.zeros(num_rows, np.uint32),

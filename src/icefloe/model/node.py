@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
-    from icefloe.model.ids import ManifestId, NodeId
+    from icefloe.model.ids import AttributesId, ManifestId, NodeId
     from icefloe.model.path import Path
 
 
@@ -91,13 +91,26 @@ NodeData: TypeAlias = ArrayNodeData | GroupNodeData
 
 
 @dataclass(frozen=True, slots=True)
+class AttributesRef:
+    """The attributes of a node in an attributes file: the file and the row in it."""
+
+    id: AttributesId
+    row: int
+
+
+@dataclass(frozen=True, slots=True)
 class NodeSnapshot:
-    """A group or array; ``user_data`` is its Zarr metadata, byte for byte."""
+    """A group or array; ``user_data`` is its Zarr metadata, byte for byte.
+
+    ``attributes_ref`` is the place of the attributes in ``user_data``, if they are in an attributes
+    file.
+    """
 
     id: NodeId
     path: Path
     user_data: bytes
     node_data: NodeData
+    attributes_ref: AttributesRef | None = field(default=None, compare=False)
 
     @property
     def kind(self) -> NodeKind:

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from icefloe.model.ids import ManifestId, SnapshotId
     from icefloe.model.node import NodeSnapshot
 
+MAX_RECENT_ANCESTORS = 50
+"""The maximum number of ancestors that a snapshot lists."""
+
 INITIAL_MESSAGE = "Repository initialized"
 INITIAL_METADATA: Mapping[str, Any] = {"__icechunk": {"is_root": True}}
 
@@ -43,6 +46,10 @@ class Snapshot:
 
     ``nodes`` are ordered by path. ``parent_id`` is None for the first snapshot, and in spec version
     2, where `RepoInfo` records ancestry.
+
+    In generations that number nodes, ``next_node_number`` is greater than the number of every node
+    in the history. In generations that record ancestors in snapshots, ``recent_ancestors`` has some
+    of the ``num_ancestors``, newest first.
     """
 
     id: SnapshotId
@@ -52,6 +59,9 @@ class Snapshot:
     metadata: Mapping[str, Any] = field(hash=False)
     nodes: tuple[NodeSnapshot, ...]
     manifest_files: tuple[ManifestFileInfo, ...]
+    next_node_number: int = 0
+    recent_ancestors: tuple[SnapshotInfo, ...] = ()
+    num_ancestors: int = 0
 
     def get_info(self) -> SnapshotInfo:
         """Return the history entry of this snapshot."""

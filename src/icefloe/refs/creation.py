@@ -10,7 +10,6 @@ from icefloe.assets import Assets
 from icefloe.errors import AlreadyExistsError, ErrorKind, PreconditionFailedError, StorageError
 from icefloe.format.generation import GENERATIONS
 from icefloe.format.keys import CONFIG
-from icefloe.model.ids import INITIAL_SNAPSHOT_ID
 from icefloe.model.snapshot import INITIAL_MESSAGE, INITIAL_METADATA, Snapshot
 from icefloe.refs.opening import REF_STORES, is_repository, open_refs
 
@@ -53,9 +52,10 @@ def require_clean_root(storage: Storage) -> None:
     leftovers = {
         CONFIG,
         *(
-            files.format_key(INITIAL_SNAPSHOT_ID)
+            files.format_key(generation.initial_snapshot_id)
             for generation in GENERATIONS.values()
             for files in (generation.layout.snapshots, generation.layout.transaction_logs)
+            if files is not None
         ),
     }
     try:
@@ -79,10 +79,16 @@ def _existing_repository_error(storage: Storage) -> AlreadyExistsError:
 
 def _write_initial_snapshot(storage: Storage, generation: Generation) -> Snapshot:
     snapshot = Snapshot(
-        INITIAL_SNAPSHOT_ID, None, datetime.now(UTC), INITIAL_MESSAGE, INITIAL_METADATA, (), ()
+        generation.initial_snapshot_id,
+        None,
+        datetime.now(UTC),
+        INITIAL_MESSAGE,
+        INITIAL_METADATA,
+        (),
+        (),
     )
     assets = Assets(storage, generation)
     with contextlib.suppress(PreconditionFailedError):
-        assets.publish(assets.encode_snapshot(snapshot))
+        assets.publish(assets.encode_snapshot(snapshot).file)
         return snapshot
     return assets.fetch_snapshot(snapshot.id)

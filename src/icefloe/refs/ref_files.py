@@ -34,6 +34,7 @@ from icefloe.format.keys import (
     parse_tag_key,
     parse_tombstone_key,
 )
+from icefloe.format.metadata_codec import fetch_no_attributes
 from icefloe.format.ref_json import MAX_REF_SIZE, decode_ref, encode_ref
 from icefloe.model.config import CachingConfig
 from icefloe.refs import change_counter, ref_errors
@@ -284,12 +285,13 @@ class RefFiles(Refs):
         """Replace the parent in a snapshot file; return False if another process changed it."""
         key = self.generation.layout.snapshots.format_key(child)
         fetched = fetch_file(self._storage, key)
-        snapshot = self.generation.codec.decode_snapshot(fetched.data, key, child)
+        codec = self.generation.codec
+        snapshot = codec.decode_snapshot(fetched.data, key, child, fetch_no_attributes)
         if snapshot.parent_id == root:
             return True
         if snapshot.parent_id != parent:
             return False
-        data = self.generation.codec.encode_snapshot(replace(snapshot, parent_id=root))
+        data = codec.encode_snapshot(replace(snapshot, parent_id=root))
         try:
             self._storage.put(key, data, UpdateIfMatch(fetched.info.version))
         except PreconditionFailedError:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from icefloe.assets import fetch_file
+from icefloe.assets import Assets, fetch_file
 from icefloe.errors import (
     ConflictError,
     ErrorKind,
@@ -86,8 +86,8 @@ class RepoFile(Refs):
         no_chunks = ChunkIndexColumns.of({})
         log = TransactionLog(initial.id, none, none, none, none, none, none, no_chunks)
         with contextlib.suppress(PreconditionFailedError):
-            key = V2.layout.transaction_logs.format_key(log.id)
-            storage.put(key, V2.codec.encode_transaction_log(log), Create())
+            file = Assets(storage, V2).encode_transaction_log(log)
+            storage.put(file.key, file.data, Create())
         info = RepoInfo(
             spec_version=cls.generation.spec_version,
             branches={MAIN: initial.id},

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from icefloe.model.chunk_payload import ChunkKind
-from icefloe.model.ids import ManifestId
 from icefloe.model.manifest import ArrayManifest, Manifest
 from icefloe.model.node import ArrayNodeData, ManifestRef
 from icefloe.transaction import overlay
@@ -25,7 +24,7 @@ from icefloe.transaction.splitting import compute_split_sizes, find_cell_boxes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from icefloe.model.ids import NodeId
+    from icefloe.model.ids import ManifestId, NodeId
     from icefloe.model.manifest_config import ManifestSplittingConfig
     from icefloe.model.node import NodeSnapshot
 
@@ -80,6 +79,7 @@ class MergeManifests:
         manifests: Mapping[NodeId, tuple[ManifestRef, ...]],
         num_refs: Mapping[ManifestId, int],
         fetch: Callable[[Iterable[ManifestId]], list[Manifest]],
+        make_id: Callable[[], ManifestId],
     ) -> NewManifests:
         """Return the manifests of all arrays after merging."""
         replaced: dict[NodeId, set[ManifestRef]] = {}
@@ -89,9 +89,7 @@ class MergeManifests:
             ids = {ref.id for part in parts for ref in part.refs}
             fetched = {manifest.id: manifest for manifest in fetch(ids)}
             arrays = {part.node.id: _merge_refs(part, fetched) for part in parts}
-            new = Manifest.of(
-                ManifestId.random(), {node: refs for node, refs in arrays.items() if len(refs)}
-            )
+            new = Manifest.of(make_id(), {node: refs for node, refs in arrays.items() if len(refs)})
             new_manifests.append(Manifest(new.id, new.indices, overlay.compact(new.payloads)))
             for part in parts:
                 coords = arrays[part.node.id].coords

@@ -121,7 +121,7 @@ def write_manifest(
     """Write one manifest with the references of several arrays, for a session to adopt."""
     node_ids = sorted(arrays)
     manifest = Manifest(
-        ManifestId.random(),
+        connection.generation.make_id(ManifestId),
         ChunkIndexColumns.of({node_id: arrays[node_id].coords for node_id in node_ids}),
         ChunkPayloads.concatenate([arrays[node_id].payloads for node_id in node_ids]),
     )

@@ -44,6 +44,7 @@ from icefloe.transaction import overlay
 from icefloe.transaction.adopted import add_adopted_chunks
 from icefloe.transaction.change_columns import gather_changes
 from icefloe.transaction.change_set import build_transaction_log
+from icefloe.transaction.commit_log import fetch_commit_log
 from icefloe.transaction.diff import diff_along_history
 from icefloe.transaction.flush import Flusher
 from icefloe.transaction.merge import merge_changes
@@ -546,13 +547,19 @@ class Session:
                 actual_parent=str(tip),
             )
         newer.reverse()
-        ids = [log_id for info in newer for log_id in (*info.pruned_ancestor_tx_logs, info.id)]
-        logs = dict(
-            zip(ids, self.connection.assets.run_concurrently(self._fetch_log, ids), strict=True)
+        parents = {
+            log_id: info.parent_id
+            for info in newer
+            for log_id in (*info.pruned_ancestor_tx_logs, info.id)
+        }
+        fetched = self.connection.assets.run_concurrently(
+            lambda log_id: self._fetch_log(log_id, parents[log_id]), parents
         )
+        logs = dict(zip(parents, fetched, strict=True))
         for info in newer:
             tree = self.connection.assets.fetch_tree(info.id)
             get_payload = self.connection.begin_transaction(info.id).get_payload
+            self.transaction.number_new_nodes(tree)
             changes = self.transaction.changes
             for log_id in (*info.pruned_ancestor_tx_logs, info.id):
                 theirs = OtherCommit(logs[log_id], tree, get_payload)
@@ -650,6 +657,7 @@ class Session:
         encoded = self.connection.generation.codec.encode_metadata(entries)
         # All arguments are valid: nothing was written before this point.
         self.transaction.finish_chunks()
+        self.transaction.number_new_nodes()
         return self._flusher.flush(
             self.transaction.base,
             self.transaction.changes,
@@ -710,9 +718,9 @@ class Session:
             adopted = dict(transaction.changes.adopted)
         return add_adopted_chunks(log, adopted, transaction.assets) if adopted else log
 
-    def _fetch_log(self, snapshot_id: SnapshotId) -> TransactionLog:
+    def _fetch_log(self, snapshot_id: SnapshotId, parent_id: SnapshotId | None) -> TransactionLog:
         try:
-            return self.connection.assets.fetch_transaction_log(snapshot_id)
+            return fetch_commit_log(self.connection.assets, snapshot_id, parent_id)
         except ObjectNotFoundError as error:
             raise SessionStateError(
                 f"the transaction log of {snapshot_id} no longer exists, so that conflicts with "

@@ -17,7 +17,7 @@ import numpy as np
 from icefloe.format.ids import to_id_rows
 from icefloe.model.chunk_index_columns import ChunkIndexColumns
 from icefloe.model.chunk_payload import ChunkKind
-from icefloe.model.ids import ManifestId, NodeId
+from icefloe.model.ids import NodeId
 from icefloe.model.manifest import ArrayManifest, Manifest
 from icefloe.model.node import ChunkIndexRange, ManifestExtents, ManifestRef
 from icefloe.transaction import overlay, splitting
@@ -29,11 +29,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from icefloe.assets import EncodedFile
+    from icefloe.model.ids import ManifestId
     from icefloe.model.node import NodeSnapshot
     from icefloe.model.snapshot import ManifestFileInfo
     from icefloe.transaction.change_columns import ChangeColumns
 
     Fetch = Callable[[Iterable[ManifestId]], list[Manifest]]
+    MakeId = Callable[[], ManifestId]
 
 # Target size of a manifest file that small arrays share; readers of one array fetch all of it.
 _SHARED_BYTES = 256 * 1024
@@ -75,7 +77,7 @@ class NewManifests:
 
 ManifestMerger: TypeAlias = (
     "Callable[[Iterable[NodeSnapshot], Mapping[NodeId, tuple[ManifestRef, ...]], "
-    "Mapping[ManifestId, int], Fetch], NewManifests]"
+    "Mapping[ManifestId, int], Fetch, MakeId], NewManifests]"
 )
 """Merges the manifests of all arrays, given the number of chunk references in each manifest."""
 
@@ -109,7 +111,9 @@ def find_editable_manifest(array: ChangedArray, changes: ArrayManifest) -> Manif
     return candidate if is_alone and num_refs == 1 else None
 
 
-def replace_manifests(array: ChangedArray, changes: ArrayManifest, fetch: Fetch) -> NewManifests:
+def replace_manifests(
+    array: ChangedArray, changes: ArrayManifest, fetch: Fetch, make_id: MakeId
+) -> NewManifests:
     """Build the manifests of one array of any size."""
     grid_shape = array.grid_shape
     rows = np.flatnonzero(overlay.is_inside(changes.coords, grid_shape))
@@ -135,7 +139,7 @@ def replace_manifests(array: ChangedArray, changes: ArrayManifest, fetch: Fetch)
     # wins.
     before = overlay.stack(parts[::-1]) if parts else overlay.select(changes, slice(0, 0))
     manifests = [
-        Manifest.of_array(ManifestId.random(), array.node_id, part)
+        Manifest.of_array(make_id(), array.node_id, part)
         for part in _split_by_cell(overlay.apply(before, changes), array)
     ]
     new = [
@@ -146,7 +150,7 @@ def replace_manifests(array: ChangedArray, changes: ArrayManifest, fetch: Fetch)
 
 
 def replace_manifests_of_small_arrays(
-    arrays: Sequence[ChangedArray], changes: ChangeColumns, fetch: Fetch
+    arrays: Sequence[ChangedArray], changes: ChangeColumns, fetch: Fetch, make_id: MakeId
 ) -> NewManifests:
     """Build the manifests of many arrays of one cell each, several arrays per file.
 
@@ -174,7 +178,7 @@ def replace_manifests_of_small_arrays(
             np.ascontiguousarray(coords).reshape(-1),
         )
         payloads = overlay.compact(chunk_refs.payloads.select_rows(rows))
-        manifest = Manifest(ManifestId.random(), indices, payloads)
+        manifest = Manifest(make_id(), indices, payloads)
         manifests.append(manifest)
         for node_id, extents in zip(ids, _compute_extents(coords, bounds), strict=True):
             result[node_id] = (ManifestRef(manifest.id, extents),)

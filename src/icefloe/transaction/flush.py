@@ -7,14 +7,14 @@ session are reused if their inputs did not change.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from icefloe.model.ids import ManifestId, SnapshotId
 from icefloe.model.manifest import ArrayManifest, Manifest
 from icefloe.model.node import ArrayNodeData, ManifestRef, NodeSnapshot
-from icefloe.model.snapshot import Snapshot
+from icefloe.model.snapshot import MAX_RECENT_ANCESTORS, Snapshot
 from icefloe.model.tree import Tree
 from icefloe.transaction import overlay
 from icefloe.transaction.adopted import add_adopted_chunks
@@ -138,10 +138,18 @@ class Flusher:
             self._infos[info.id] = infos[info.id] = info
             files.append(file)
         used_infos, new_nodes = _attach_manifests(nodes.values(), manifests, infos)
-        # A snapshot is newer than its parent, even if the clocks of their writers disagree.
-        flushed_at = max(datetime.now(UTC), base.snapshot.flushed_at + timedelta(microseconds=1))
-        snapshot = Snapshot(
-            SnapshotId.random(), parent_id, flushed_at, message, metadata, new_nodes, used_infos
+        snapshot = self._add_generation_fields(
+            Snapshot(
+                self.assets.generation.make_id(SnapshotId),
+                parent_id,
+                # A snapshot is newer than its parent, even if the clocks of their writers disagree.
+                max(datetime.now(UTC), base.snapshot.flushed_at + timedelta(microseconds=1)),
+                message,
+                metadata,
+                new_nodes,
+                used_infos,
+            ),
+            base.snapshot,
         )
         # `columns` has only the changes of small arrays; the log needs those of all arrays.
         if len(small) < sum(map(bool, changes.chunks.values())):
@@ -149,24 +157,39 @@ class Flusher:
         log = build_transaction_log(snapshot.id, compare_nodes(base, changes), columns)
         if amended is not None:
             log = merge_logs(amended, log)
+        with_log = with_log and self.assets.generation.has_transaction_logs
         if with_log and changes.adopted and write_log is not None:
             write_log(log, changes.adopted)
         elif with_log:
             log = add_adopted_chunks(log, changes.adopted, self.assets) if changes.adopted else log
             files.append(self.assets.encode_transaction_log(log))
-        snapshot_file = self.assets.encode_snapshot(snapshot)
+        encoded = self.assets.encode_snapshot(snapshot)
+        files += encoded.attributes
         if durable:
             self.assets.run_concurrently(self.assets.write, files)
-            self.assets.publish(snapshot_file)
+            self.assets.publish(encoded.file)
         else:
-            self.assets.run_concurrently(self.assets.write, [*files, snapshot_file])
+            self.assets.run_concurrently(self.assets.write, [*files, encoded.file])
         # Only after the writes: if one fails, the next attempt must repeat them.
         self._written |= {
             node_id: (inputs, manifests[node_id]) for node_id, inputs in planned.items()
         }
-        tree = Tree(snapshot)
+        tree = Tree(encoded.snapshot)
         self.assets.cache(tree, new_manifests)
         return FlushResult(tree, log)
+
+    def _add_generation_fields(self, snapshot: Snapshot, base: Snapshot) -> Snapshot:
+        """Set the next node number and the ancestors, in generations that record them."""
+        generation = self.assets.generation
+        if generation.numbers_nodes:
+            numbers = [node.id.number + 1 for node in snapshot.nodes]
+            next_number = max([base.next_node_number, *numbers])
+            snapshot = replace(snapshot, next_node_number=next_number)
+        if generation.records_ancestors:
+            ancestors = (base.get_info(), *base.recent_ancestors)[:MAX_RECENT_ANCESTORS]
+            num_ancestors = base.num_ancestors + 1
+            snapshot = replace(snapshot, recent_ancestors=ancestors, num_ancestors=num_ancestors)
+        return snapshot
 
     def _plan_arrays(
         self, base: Tree, nodes: Iterable[NodeSnapshot], changes: ChangeSet, *, rewrite: bool
@@ -217,7 +240,9 @@ class Flusher:
     ) -> Iterable[NewManifests]:
         for columns in small:
             arrays = [changed[node_id] for node_id in columns.node_ids]
-            yield replace_manifests_of_small_arrays(arrays, columns, self._fetch_manifests)
+            yield replace_manifests_of_small_arrays(
+                arrays, columns, self._fetch_manifests, self._make_manifest_id
+            )
         for node_id, chunk_changes in large.items():
             array_changes = chunk_changes.to_columns()
             yield self._replace_large(changed[node_id], array_changes, infos, can_edit=can_edit)
@@ -238,12 +263,12 @@ class Flusher:
             or self.assets.is_manifest_cached(ref.id)
             or len(changes) * _MIN_REFS_PER_CHANGE > infos[ref.id].num_chunk_refs
         ):
-            return replace_manifests(array, changes, self._fetch_manifests)
+            return replace_manifests(array, changes, self._fetch_manifests, self._make_manifest_id)
         compact = ArrayManifest(changes.coords, overlay.compact(changes.payloads))
-        new = Manifest.of_array(ManifestId.random(), array.node_id, compact)
+        new = Manifest.of_array(self._make_manifest_id(), array.node_id, compact)
         edited = self.assets.edit_manifest(infos[ref.id], new)
         if isinstance(edited, Manifest):  # the old manifest, whose file cannot be edited
-            return replace_manifests(array, changes, lambda _: [edited])
+            return replace_manifests(array, changes, lambda _: [edited], self._make_manifest_id)
         self._infos[new.id] = edited[0]
         refs = [
             ManifestRef(new.id, ref.extents) if old_ref is ref else old_ref
@@ -269,11 +294,14 @@ class Flusher:
 
         num_refs = {info.id: info.num_chunk_refs for info in infos.values()}
         num_refs |= {manifest.id: len(manifest) for manifest in new_manifests}
-        merged = merge_manifests(nodes, manifests, num_refs, fetch)
+        merged = merge_manifests(nodes, manifests, num_refs, fetch, self._make_manifest_id)
         manifests |= merged.refs
         used_ids = {ref.id for refs in manifests.values() for ref in refs}
         candidates = [*new_manifests, *merged.manifests]
         return [manifest for manifest in candidates if manifest.id in used_ids]
+
+    def _make_manifest_id(self) -> ManifestId:
+        return self.assets.generation.make_id(ManifestId)
 
     def _fetch_manifests(self, manifest_ids: Iterable[ManifestId]) -> list[Manifest]:
         return self.assets.run_concurrently(self.assets.fetch_manifest, manifest_ids)
@@ -317,6 +345,6 @@ def _attach_manifests(
             used_ids.update([ref.id for ref in refs])
             if refs is not data.manifests:
                 new_data = ArrayNodeData(data.shape, data.dimension_names, refs)
-                node = NodeSnapshot(node.id, node.path, node.user_data, new_data)  # noqa: PLW2901
+                node = replace(node, node_data=new_data)  # noqa: PLW2901
         new_nodes.append(node)
     return tuple([infos[manifest_id] for manifest_id in sorted(used_ids)]), tuple(new_nodes)

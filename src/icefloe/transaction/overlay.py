@@ -18,6 +18,7 @@ from icefloe.model.manifest import (
     ArrayManifest,
     ChunkPayloads,
     allocate_columns,
+    match_id_sizes,
 )
 from icefloe.transaction.row_order import compute_row_keys
 
@@ -162,6 +163,7 @@ def _share_tables(
     base: ChunkPayloads, changes: ChunkPayloads
 ) -> tuple[ChunkPayloads, ChunkPayloads]:
     """Give both the same strings and inline bytes, so that their rows can be mixed."""
+    base, changes = match_id_sizes([base, changes])
     if not len(changes.locations) and not len(changes.etags) and not len(changes.inline):
         shared = {name: getattr(base, name) for name in ("locations", "etags", "inline")}
         return base, replace(changes, **shared)

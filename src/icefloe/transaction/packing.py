@@ -22,8 +22,8 @@ class _Pack:
 
     __slots__ = ("buffer", "id", "lock", "size")
 
-    def __init__(self, buffer: memoryview) -> None:
-        self.id = ChunkId.random()
+    def __init__(self, chunk_id: ChunkId, buffer: memoryview) -> None:
+        self.id = chunk_id
         self.buffer = buffer
         self.size = 0
         self.lock = threading.Lock()
@@ -54,7 +54,9 @@ class Packer:
         with self._lock:
             pack = self._open
             if pack is None:
-                pack = self._open = _Pack(self._take_buffer())
+                pack = self._open = _Pack(
+                    self._assets.generation.make_id(ChunkId), self._take_buffer()
+                )
                 self._unwritten[pack.id] = pack
             ref = pack.add(data)
             is_full = pack.size >= self._target_bytes

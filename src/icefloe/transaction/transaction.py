@@ -12,7 +12,7 @@ import json
 import threading
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from icefloe.errors import (
     SessionStateError,
 )
 from icefloe.model.chunk_payload import ChunkRef, InlineChunk, VirtualChunkRef
-from icefloe.model.ids import ChunkId, NodeId
+from icefloe.model.ids import ChunkId
 from icefloe.model.node import ArrayNodeData, NodeKind, NodeSnapshot
 from icefloe.model.path import Path
 from icefloe.transaction import overlay
@@ -33,6 +33,7 @@ from icefloe.transaction.array_view import ArrayView
 from icefloe.transaction.change_set import ChangeSet, compare_nodes
 from icefloe.transaction.chunk_changes import ChunkChanges, Unchanged
 from icefloe.transaction.chunk_slice import ChunkSlice, clip_byte_range, get_chunk_length
+from icefloe.transaction.node_numbers import plan_numbers, renumber
 from icefloe.transaction.node_rules import describe_nearest, require_valid_move, require_valid_path
 from icefloe.transaction.packing import Packer
 from icefloe.transaction.zarr_metadata import parse_node_metadata
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from icefloe.model.byte_range import ByteRange
     from icefloe.model.chunk_payload import ChunkPayload
     from icefloe.model.config import RepositoryConfig
-    from icefloe.model.ids import ManifestId, SnapshotId
+    from icefloe.model.ids import ManifestId, NodeId, SnapshotId
     from icefloe.model.manifest import ArrayManifest, ChunkPayloads
     from icefloe.model.node import ManifestExtents
     from icefloe.model.ref_finder import RefFinder
@@ -87,6 +88,7 @@ class Transaction:
         self.lock = threading.RLock()
         self._is_sealed = self._has_ended = False
         self._arrays: dict[str, ArrayView] = {}
+        self._numbers: dict[NodeId, NodeId] = {}
         # The manifest of the last chunk read, most likely that of the next chunk too. A manifest
         # larger than the cache is thus not fetched for each chunk.
         self._last: tuple[ManifestId, NodeId, RefFinder | None] | None = None
@@ -166,19 +168,32 @@ class Transaction:
         `AlreadyExistsError` if the node exists and has the other kind.
         """
         key = f"{path.value[1:]}/zarr.json".lstrip("/")
-        parsed = parse_node_metadata(data, key=key, generation=self.assets.generation)
+        generation = self.assets.generation
+        parsed = parse_node_metadata(data, key=key, generation=generation)
+        data = generation.codec.normalize_document(data, key)
         with self.lock:
             present = self.get_node(path)
             if present is None:
                 require_valid_path(self, path, is_array=isinstance(parsed, ArrayNodeData))
-                self._edit(path, NodeSnapshot(NodeId.random(), path, data, parsed))
+                self._edit(path, NodeSnapshot(generation.make_node_id(), path, data, parsed))
             elif type(present.node_data) is not type(parsed):
                 kind = "an array" if present.kind is NodeKind.ARRAY else "a group"
                 raise AlreadyExistsError(
                     f"{path} is already {kind}: delete it first", kind=ErrorKind.NODE_ALREADY_EXISTS
                 )
             elif present.user_data != data:
-                self._edit(path, replace(present, user_data=data, node_data=parsed))
+                has_same_attributes = present.attributes_ref is not None and (
+                    _get_attributes(present.user_data) == _get_attributes(data)
+                )
+                self._edit(
+                    path,
+                    replace(
+                        present,
+                        user_data=data,
+                        node_data=parsed,
+                        attributes_ref=present.attributes_ref if has_same_attributes else None,
+                    ),
+                )
 
     def delete_node(self, path: Path) -> None:
         """Delete a node, if present, and everything below it."""
@@ -242,7 +257,7 @@ class Transaction:
         elif self._packer is not None and size <= self._packer.max_chunk_bytes:
             payload = self._packer.add(data)
         else:
-            payload = ChunkRef(ChunkId.random(), 0, size)
+            payload = ChunkRef(self.assets.generation.make_id(ChunkId), 0, size)
             self.assets.write_chunk(payload.id, data)
         self._set_payload(array, indices, payload)
 
@@ -259,7 +274,7 @@ class Transaction:
             await asyncio.to_thread(self.set_chunk, path, indices, data)
             return
         array = self._require_chunk(path, indices)
-        payload = ChunkRef(ChunkId.random(), 0, size)
+        payload = ChunkRef(self.assets.generation.make_id(ChunkId), 0, size)
         await self.assets.write_chunk_async(payload.id, data)
         self._set_payload(array, indices, payload)
 
@@ -493,6 +508,22 @@ class Transaction:
             self._arrays.clear()
             self._last = None
 
+    def number_new_nodes(self, tip: Tree | None = None) -> None:
+        """Give numbers to the created nodes, in generations that number nodes.
+
+        Numbers follow those of ``tip``, which is the base or a newer snapshot.
+        """
+        if not self.assets.generation.numbers_nodes:
+            return
+        with self.lock:
+            first = (tip or self.base).snapshot.next_node_number
+            numbers = plan_numbers(self.base, self.changes, first)
+            if numbers:
+                self.changes = renumber(self.changes, numbers, self.assets)
+                self._numbers |= numbers
+                self._arrays.clear()
+                self._last = None
+
     def finish(self, snapshot_id: SnapshotId) -> None:
         """End the transaction: read the committed snapshot, and refuse changes."""
         with self.lock:
@@ -572,9 +603,11 @@ class Transaction:
 
     def _get_chunk_changes(self, node: NodeSnapshot) -> ChunkChanges:
         self.require_unsealed()
-        changes = self.changes.chunks.get(node.id)
+        # Another thread may have numbered the node while this one wrote the chunk.
+        node_id = self._numbers.get(node.id, node.id)
+        changes = self.changes.chunks.get(node_id)
         if changes is None:
-            changes = self.changes.chunks[node.id] = ChunkChanges(_get_ndim(node))
+            changes = self.changes.chunks[node_id] = ChunkChanges(_get_ndim(node))
         return changes
 
     @staticmethod
@@ -589,3 +622,7 @@ class Transaction:
 
 def _get_ndim(node: NodeSnapshot) -> int:
     return len(node.node_data.shape) if isinstance(node.node_data, ArrayNodeData) else 0
+
+
+def _get_attributes(document: bytes) -> Any:
+    return json.loads(document).get("attributes")

@@ -160,7 +160,7 @@ class ParseFiles:
 
     def _stage(self, files: list[dict[str, ArrayManifest]]) -> StagedRefs:
         data = zstandard.compress(pickle.dumps(files, protocol=5), 1)
-        chunk_id = ChunkId.random()
+        chunk_id = self.connection.generation.make_id(ChunkId)
         self.connection.assets.write_chunk(chunk_id, data)
         return StagedRefs(ChunkRef(chunk_id, 0, len(data)), _compute_digest(data))
 

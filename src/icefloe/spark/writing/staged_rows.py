@@ -84,6 +84,6 @@ def _write_file(connection: Connection, batches: list[pa.RecordBatch]) -> ChunkR
         for batch in batches:
             writer.write_batch(batch)
     data = sink.getvalue()
-    chunk_id = ChunkId.random()
+    chunk_id = connection.generation.make_id(ChunkId)
     connection.assets.write_chunk(chunk_id, memoryview(data))
     return ChunkRef(chunk_id, 0, data.size)

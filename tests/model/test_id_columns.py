@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from icefloe.errors import InvalidInputError
 from icefloe.format.ids import to_id_rows
-from icefloe.maintenance.id_columns import IdSet, find_unique_rows, format_names, parse_names
+from icefloe.model.id_columns import IdSet, find_unique_rows, format_names, parse_names
 from icefloe.model.ids import ChunkId
 
 # Few values per byte, including zero, give ids that are equal or differ in the last byte.

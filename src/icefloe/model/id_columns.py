@@ -1,0 +1,135 @@
+"""Columns of object ids: parsing and formatting of file names, and sets.
+
+Ids are rows of a matrix of bytes, whose width is the size of the ids. Sets contain no Python
+objects. Names that are not the canonical form of an id are ignored, because no file of a repository
+has them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from icefloe.model.ids import ObjectId
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+_ALPHABET = np.frombuffer(b"0123456789ABCDEFGHJKMNPQRSTVWXYZ", np.uint8)
+_NOT_A_DIGIT = 0xFF
+# The value of each digit of Crockford's base 32, by its ASCII code.
+_DIGIT_VALUES = np.full(256, _NOT_A_DIGIT, np.uint8)
+_DIGIT_VALUES[_ALPHABET] = np.arange(32, dtype=np.uint8)
+_BIT_WEIGHTS = np.array([16, 8, 4, 2, 1], np.uint8)
+_MIN_PENDING_ROWS = 1 << 20
+
+
+def count_digits(id_size: int) -> int:
+    """Return the length of the text form of an id."""
+    return -(-id_size * 8 // 5)
+
+
+def parse_names(
+    names: Sequence[str], id_size: int = ObjectId.SIZE
+) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """Parse ids; return the indices of the names that are ids, and these ids."""
+    num_digits = count_digits(id_size)
+    candidates = np.array(
+        [index for index, name in enumerate(names) if len(name) == num_digits and name.isascii()],
+        np.int64,
+    )
+    text = "".join(names[index] for index in candidates).encode()
+    is_id, rows = parse_digits(np.frombuffer(text, np.uint8).reshape(-1, num_digits), id_size)
+    return candidates[is_id], rows[is_id]
+
+
+def parse_digits(
+    text: NDArray[np.uint8], id_size: int
+) -> tuple[NDArray[np.bool_], NDArray[np.uint8]]:
+    """Parse a row of ASCII characters per id; return which rows are ids, and all rows decoded."""
+    num_bits = id_size * 8
+    digits = _DIGIT_VALUES[text]
+    # A digit is the five low bits of its byte.
+    bits = np.unpackbits(digits[..., np.newaxis], axis=2)[..., 3:].reshape(
+        len(text), text.shape[1] * 5
+    )
+    # The bits past the end are zero in the canonical form.
+    is_id = (digits != _NOT_A_DIGIT).all(axis=1) & ~bits[:, num_bits:].any(axis=1)
+    return is_id, np.packbits(bits[:, :num_bits], axis=1)
+
+
+def format_names(rows: NDArray[np.uint8]) -> list[str]:
+    """Format ids as file names."""
+    num_digits = count_digits(rows.shape[1])
+    text = format_digits(rows).tobytes().decode()
+    return [text[start : start + num_digits] for start in range(0, len(text), num_digits)]
+
+
+def format_digits(rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Format ids as rows of ASCII characters."""
+    num_digits, num_bits = count_digits(rows.shape[1]), rows.shape[1] * 8
+    bits = np.zeros((len(rows), num_digits * 5), np.uint8)
+    bits[:, :num_bits] = np.unpackbits(np.ascontiguousarray(rows), axis=1)
+    digits: NDArray[np.uint8] = bits.reshape(len(rows), num_digits, 5) @ _BIT_WEIGHTS
+    return _ALPHABET[digits]
+
+
+def find_unique_rows(rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return the distinct ids, sorted."""
+    return _find_unique(_to_keys(rows)).view(np.uint8).reshape(-1, rows.shape[1])
+
+
+class IdSet:
+    """A set of ids of one size that only grows."""
+
+    def __init__(self) -> None:
+        self._sorted: NDArray[np.bytes_] | None = None
+        self._pending: list[NDArray[np.bytes_]] = []
+        self._num_pending = 0
+
+    def add(self, rows: NDArray[np.uint8]) -> None:
+        """Add ids, one row each."""
+        if not len(rows):
+            return
+        self._pending.append(_to_keys(rows))
+        self._num_pending += len(rows)
+        # A merge copies the whole set, so it waits until at least as many ids are pending.
+        num_sorted = 0 if self._sorted is None else len(self._sorted)
+        if self._num_pending > max(_MIN_PENDING_ROWS, num_sorted):
+            self._merge()
+
+    def contains(self, rows: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """Return for each id whether it is in the set."""
+        ids = self._merge()
+        if ids is None:
+            return np.zeros(len(rows), bool)
+        keys = _to_keys(rows)
+        positions = np.searchsorted(ids, keys)
+        nearest = ids[np.minimum(positions, len(ids) - 1)]
+        return np.asarray(nearest == keys, bool)
+
+    def __len__(self) -> int:
+        ids = self._merge()
+        return 0 if ids is None else len(ids)
+
+    def _merge(self) -> NDArray[np.bytes_] | None:
+        if self._pending:
+            parts = self._pending if self._sorted is None else [self._sorted, *self._pending]
+            self._sorted = _find_unique(np.concatenate(parts))
+            self._pending, self._num_pending = [], 0
+        return self._sorted
+
+
+def _to_keys(rows: NDArray[np.uint8]) -> NDArray[np.bytes_]:
+    # Fixed-width bytes compare and sort as one value; zero bytes are significant.
+    return np.ascontiguousarray(rows).view(f"S{rows.shape[1]}").reshape(-1)
+
+
+def _find_unique(keys: NDArray[np.bytes_]) -> NDArray[np.bytes_]:
+    ordered = np.sort(keys)
+    is_first = np.ones(len(ordered), bool)
+    is_first[1:] = ordered[1:] != ordered[:-1]
+    return ordered[is_first]
