@@ -49,9 +49,3 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
         return found
     root = str(tmp_path / "repository")
     return Place(root, local_filesystem_storage(root))
-
-
-@pytest.fixture(params=[1, 2], ids=["v1", "v2"])
-def spec_version(request: pytest.FixtureRequest) -> int:
-    version: int = request.param
-    return version

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 SCRIPT = SUPPORT / "dying_committer.py"
 
 
-def deaths_of(root: Path, scenario: str, spec_version: int, settings: str) -> list[dict[str, Any]]:
+def deaths_of(root: Path, scenario: str, generation: str, settings: str) -> list[dict[str, Any]]:
     """Tell what is found after a killing at each call; the last of each kind survived."""
     root.mkdir(exist_ok=True)
-    done = warm_python.run(sys.executable, SCRIPT, root, scenario, str(spec_version), settings)
+    done = warm_python.run(sys.executable, SCRIPT, root, scenario, generation, settings)
     assert done.returncode == 0, done.stderr[-3000:]
     deaths: list[dict[str, Any]] = json.loads(done.stdout)
     for torn in (False, True):
@@ -29,10 +29,9 @@ def deaths_of(root: Path, scenario: str, spec_version: int, settings: str) -> li
 
 
 @pytest.mark.parametrize("settings", ["plain", "packed split"])
-@pytest.mark.parametrize("spec_version", [1, 2])
-def test_killed_in_a_commit(tmp_path: Path, spec_version: int, settings: str) -> None:
+def test_killed_in_a_commit(tmp_path: Path, generation: str, settings: str) -> None:
     """Whichever call is the last, a survivor sees one state, all of it, and commits the next."""
-    deaths = deaths_of(tmp_path, "commit", spec_version, settings)
+    deaths = deaths_of(tmp_path, "commit", generation, settings)
     old = ["old", "base", "Repository initialized"]
     for death in deaths:
         assert death["content"] in {"old", "new"}, death
@@ -50,15 +49,14 @@ def test_killed_in_a_commit(tmp_path: Path, spec_version: int, settings: str) ->
 
 def test_killed_in_an_amendment(tmp_path: Path) -> None:
     """History has the commit or the one in its place, and never both or none."""
-    for death in deaths_of(tmp_path, "amend", 2, "plain"):
+    for death in deaths_of(tmp_path, "amend", "v2", "plain"):
         assert death["content"] in {"old", "new"}, death
         assert death["history"] == [death["content"], "base", "Repository initialized"]
         assert death["goes_on"], death
 
 
-@pytest.mark.parametrize("spec_version", [1, 2])
-def test_killed_in_creation(tmp_path: Path, spec_version: int) -> None:
+def test_killed_in_creation(tmp_path: Path, generation: str) -> None:
     """There is a repository with its configuration, or a place where one can be created."""
-    deaths = deaths_of(tmp_path, "create", spec_version, "split")
+    deaths = deaths_of(tmp_path, "create", generation, "split")
     assert {death["content"] for death in deaths if not death["torn"]} == {"old", "new"}
     assert all(death["goes_on"] for death in deaths), deaths

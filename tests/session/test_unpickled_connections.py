@@ -54,9 +54,9 @@ def with_an_array(repository: Repository) -> Session:
     return repository.readonly_session("main")
 
 
-def test_many_tasks_fetch_the_snapshot_once() -> None:
+def test_many_tasks_fetch_the_snapshot_once(generation: str) -> None:
     storage = RecalledStorage(MemoryStorage())
-    reader = with_an_array(Repository.create(storage))
+    reader = with_an_array(Repository.create(storage, generation=generation))
     storage.forget()
     task = pickle.dumps(reader)
     for _ in range(20):
@@ -99,11 +99,11 @@ def test_what_copies_record_with_commits_stays_their_own(repository: Repository)
     assert other.default_commit_metadata == {}
 
 
-def test_few_connections_are_kept(tmp_path: Any) -> None:
+def test_few_connections_are_kept(tmp_path: Any, generation: str) -> None:
     """A worker that serves many repositories forgets the oldest."""
     pickles = []
     for number in range(6):
-        made = Repository.create(LocalStorage(tmp_path / f"{number}"))
+        made = Repository.create(LocalStorage(tmp_path / f"{number}"), generation=generation)
         pickles.append(pickle.dumps(made.readonly_session("main")))
     copies = [pickle.loads(data) for data in pickles]  # noqa: S301
     again = [pickle.loads(data) for data in reversed(pickles)]  # noqa: S301

@@ -148,11 +148,9 @@ NAMES = {
 }
 
 
-def prepare(root: Path, spec_version: int, config: RepositoryConfig) -> None:
+def prepare(root: Path, generation: str, config: RepositoryConfig) -> None:
     """Make a repository with the old content in its second commit."""
-    repository = Repository.create(
-        LocalStorage(root, durable=False), config, spec_version=spec_version
-    )
+    repository = Repository.create(LocalStorage(root, durable=False), config, generation=generation)
     for message, content in (("base", {"zarr.json": group()}), ("old", OLD)):
         session = repository.writable_session("main")
         write(session, content)
@@ -182,17 +180,17 @@ def survey(root: Path) -> dict[str, Any]:
     }
 
 
-def create(storage: Storage, spec_version: int, config: RepositoryConfig) -> None:
-    Repository.create(storage, config, spec_version=spec_version)
+def create(storage: Storage, generation: str, config: RepositoryConfig) -> None:
+    Repository.create(storage, config, generation=generation)
 
 
-def survey_creation(root: Path, spec_version: int, config: RepositoryConfig) -> dict[str, Any]:
+def survey_creation(root: Path, generation: str, config: RepositoryConfig) -> dict[str, Any]:
     """Tell whether there is a repository, and whether one can be created where there is none."""
     storage = LocalStorage(root, durable=False)
     exists = Repository.exists(storage)
     other = RepositoryConfig(inline_chunk_threshold_bytes=INLINE_BYTES + 1)
     try:
-        Repository.create(storage, other, spec_version=spec_version)
+        Repository.create(storage, other, generation=generation)
     except AlreadyExistsError:
         created = False
     else:
@@ -212,10 +210,10 @@ def survey_creation(root: Path, spec_version: int, config: RepositoryConfig) -> 
     }
 
 
-def main(base: Path, scenario: str, spec_version: int, settings: str) -> None:
+def main(base: Path, scenario: str, generation: str, settings: str) -> None:
     config = config_of(settings)
     if scenario != "create":
-        prepare(base / "prepared", spec_version, config)
+        prepare(base / "prepared", generation, config)
     found = []
     for torn in (False, True):
         for number in count():
@@ -226,16 +224,14 @@ def main(base: Path, scenario: str, spec_version: int, settings: str) -> None:
             if child == 0:
                 storage = DyingStorage(LocalStorage(root, durable=False), number, torn=torn)
                 if scenario == "create":
-                    create(storage, spec_version, config)
+                    create(storage, generation, config)
                 else:
                     commit(storage, scenario)
                 os._exit(0)
             _, status = os.waitpid(child, 0)
             assert os.WIFSIGNALED(status) or os.waitstatus_to_exitcode(status) == 0
             survivor = (
-                survey_creation(root, spec_version, config)
-                if scenario == "create"
-                else survey(root)
+                survey_creation(root, generation, config) if scenario == "create" else survey(root)
             )
             found.append({"torn": torn, "killed": os.WIFSIGNALED(status), **survivor})
             shutil.rmtree(root)
@@ -245,4 +241,4 @@ def main(base: Path, scenario: str, spec_version: int, settings: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4])
+    main(Path(sys.argv[1]), *sys.argv[2:])

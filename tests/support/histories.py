@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import zarr
 
+from icefloe.format.generation import get_generation
 from icefloe.model.config import PackingConfig, RepositoryConfig
 from icefloe.repository import Repository
 from icefloe.storage import LocalStorage
@@ -42,7 +43,7 @@ def commit(repository: Repository, name: str, row: int, value: float, branch: st
     return session.commit(f"{name}[{row}] = {value:g}")
 
 
-def make_history(root: Path, spec_version: int) -> tuple[Repository, list[str]]:
+def make_history(root: Path, generation: str) -> tuple[Repository, list[str]]:
     """Make a history of six commits on main, with branches, tags and what nothing points at.
 
     Returns the repository and its snapshots: the first one, six on main, two on the branch dev
@@ -51,7 +52,7 @@ def make_history(root: Path, spec_version: int) -> tuple[Repository, list[str]]:
     the first.
     """
     repository = Repository.create(
-        LocalStorage(root, durable=False), UNPACKED, spec_version=spec_version
+        LocalStorage(root, durable=False), UNPACKED, generation=generation
     )
     ids = [repository.lookup_branch("main")]
     _age(root, 0)
@@ -70,7 +71,7 @@ def make_history(root: Path, spec_version: int) -> tuple[Repository, list[str]]:
     write(session, "c", 0, 10)
     ids.append(session.flush("detached"))
     _age(root, 10)
-    if spec_version == 2:
+    if get_generation(generation).has_repo_info:
         ids.append(commit(repository, "c", 0, 11, branch="dev"))
         _age(root, 11)
         session = repository.writable_session("dev")

@@ -20,7 +20,7 @@ from icefloe.errors import (
     NotFoundError,
     SessionStateError,
 )
-from icefloe.format.generation import find_generation
+from icefloe.format.generation import get_generation
 from icefloe.model.config import RepositoryConfig
 from icefloe.model.ids import SnapshotId
 from icefloe.model.manifest_config import (
@@ -31,7 +31,9 @@ from icefloe.model.manifest_config import (
 )
 from icefloe.repository import Repository
 from icefloe.storage import LocalStorage, MemoryStorage
+from icefloe.transaction.commit_log import fetch_commit_log
 from support.counting_storage import CountingStorage
+from support.generations import GENERATION_NAMES
 from support.zarr_nodes import array, chunk_key, contents, delete, group, put
 
 if TYPE_CHECKING:
@@ -43,9 +45,9 @@ if TYPE_CHECKING:
 Coords = tuple[int, ...]
 
 
-@pytest.fixture(params=[1, 2], ids=["v1", "v2"])
+@pytest.fixture(params=GENERATION_NAMES)
 def repository(request: pytest.FixtureRequest) -> Repository:
-    repository = Repository.create(CountingStorage(MemoryStorage()), spec_version=request.param)
+    repository = Repository.create(CountingStorage(MemoryStorage()), generation=request.param)
     session = repository.writable_session("main")
     put(session.store, "zarr.json", group())
     for path in ("g", "g/inner", "h"):
@@ -58,8 +60,9 @@ def repository(request: pytest.FixtureRequest) -> Repository:
 
 
 def _log_moves(repository: Repository, snapshot_id: str) -> list[tuple[str, str]]:
-    assets = Assets(repository.storage, find_generation(repository.spec_version))
-    log = assets.fetch_transaction_log(SnapshotId.parse(snapshot_id))
+    assets = Assets(repository.storage, get_generation(repository.generation))
+    parent_id = SnapshotId.parse(str(repository.lookup_snapshot(snapshot_id).parent_id))
+    log = fetch_commit_log(assets, SnapshotId.parse(snapshot_id), parent_id)
     return [(str(move.from_path), str(move.to_path)) for move in log.moved_nodes]
 
 
@@ -328,10 +331,12 @@ def test_reindex(
     assert _chunks(session) == expected
 
 
-def test_shifts_copy_no_chunk() -> None:
+def test_shifts_copy_no_chunk(generation: str) -> None:
     """Only references change: nothing but metadata is written, and no chunk is read."""
     storage = CountingStorage(MemoryStorage())
-    repository = Repository.create(storage, RepositoryConfig(inline_chunk_threshold_bytes=0))
+    repository = Repository.create(
+        storage, RepositoryConfig(inline_chunk_threshold_bytes=0), generation=generation
+    )
     session = repository.writable_session("main")
     put(session.store, "a/zarr.json", array((4,)))
     for index in range(4):

@@ -29,6 +29,7 @@ from icefloe.errors import (
     SessionStateError,
     SnapshotNotFoundError,
 )
+from icefloe.format.generation import get_generation
 from icefloe.model.config import PackingConfig, RepositoryConfig
 from icefloe.model.manifest_config import (
     ManifestConfig,
@@ -134,12 +135,12 @@ class _Fork:
 class OneWriter(RuleBasedStateMachine):
     """All of the API, one writer at a time; the model of a snapshot is its keys and values."""
 
-    spec_version = 1
+    generation = "v1"
 
     @initialize(config=st.sampled_from(_CONFIGS))
     def create(self, config: RepositoryConfig) -> None:
         self.storage = MemoryStorage()
-        self.repository = Repository.create(self.storage, config, spec_version=self.spec_version)
+        self.repository = Repository.create(self.storage, config, generation=self.generation)
         first = self.repository.lookup_branch("main")
         self.snapshots: dict[str, Content] = {first: {}}
         self.parents: dict[str, str | None] = {first: None}
@@ -345,7 +346,7 @@ class OneWriter(RuleBasedStateMachine):
         if self.branches.get(self.branch) != self.base:
             return
         parent = self.parents[self.base]
-        if self.spec_version == 1:
+        if not get_generation(self.generation).has_repo_info:
             with pytest.raises(FormatError) as refused:
                 self.session.amend("amended", allow_empty=True)
             assert refused.value.kind is ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION
@@ -552,10 +553,9 @@ class OneWriter(RuleBasedStateMachine):
             assert contents(fresh.readonly_session(snapshot_id=tip).store) == content
 
 
-@pytest.mark.parametrize("spec_version", [1, 2])
-def test_one_writer(spec_version: int) -> None:
+def test_one_writer(generation: str) -> None:
     """Whatever one writer does, everybody sees what a dictionary would show."""
-    machine = type("OneWriter", (OneWriter,), {"spec_version": spec_version})
+    machine = type("OneWriter", (OneWriter,), {"generation": generation})
     run_state_machine_as_test(machine, settings=_SETTINGS)
 
 
@@ -671,14 +671,14 @@ _WAYS = st.sampled_from(
 class TwoWriters(RuleBasedStateMachine):
     """Two sessions on one branch; the model says which commits conflict, and how it ends."""
 
-    spec_version = 1
+    generation = "v1"
     use_theirs = False
 
     @initialize()
     def create(self) -> None:
         self.storage = MemoryStorage()
         config = RepositoryConfig(inline_chunk_threshold_bytes=2, manifest=_SPLIT)
-        self.repository = Repository.create(self.storage, config, spec_version=self.spec_version)
+        self.repository = Repository.create(self.storage, config, generation=self.generation)
         self.tokens = count()
         session = self.repository.writable_session("main")
         tree: _Tree = {}
@@ -849,9 +849,8 @@ class TwoWriters(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("use_theirs", [False, True], ids=["ours", "theirs"])
-@pytest.mark.parametrize("spec_version", [1, 2])
-def test_two_writers(spec_version: int, *, use_theirs: bool) -> None:
+def test_two_writers(generation: str, *, use_theirs: bool) -> None:
     """Each of two writers commits, or gets exactly the conflicts."""
-    attributes = {"spec_version": spec_version, "use_theirs": use_theirs}
+    attributes = {"generation": generation, "use_theirs": use_theirs}
     machine = type("TwoWriters", (TwoWriters,), attributes)
     run_state_machine_as_test(machine, settings=settings(_SETTINGS, stateful_step_count=8))
