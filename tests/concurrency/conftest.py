@@ -24,6 +24,11 @@ class Place:
     name: str
     storage: Storage
 
+    @property
+    def is_s3(self) -> bool:
+        """Whether it is on the S3 server."""
+        return self.name.startswith("{")
+
 
 @pytest.fixture
 def s3_place(s3_server: S3Server) -> Place:

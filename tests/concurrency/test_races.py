@@ -14,6 +14,7 @@ import zarr
 
 from icefloe.repository import Repository
 from support import SUPPORT
+from support.generations import GENERATION_NAMES, ICECHUNK_NAMES, OLDER
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
 
 SCRIPT = SUPPORT / "racing_committer.py"
 PROCESSES, COMMITS, CHUNK = 8, 2, 2
+OLDER_ON_S3_IN_FULL = [
+    *[("local", name) for name in GENERATION_NAMES],
+    *[("s3", name) for name in ICECHUNK_NAMES],
+    *[pytest.param("s3", name, marks=pytest.mark.full) for name in OLDER],
+]
 
 
 @dataclass(frozen=True)
@@ -96,18 +102,17 @@ def check(place: Place, reported: list[str]) -> None:
     assert values[CHUNK:].tolist() == expected[CHUNK:].tolist()
 
 
-@pytest.mark.parametrize(
-    "generation, solver", [("v1", "BasicConflictSolver"), ("v2", "ConflictDetector")]
-)
-def test_disjoint_chunks(place: Place, generation: str, solver: str) -> None:
+def test_disjoint_chunks(place: Place, generation: str) -> None:
     """Eight processes that write chunks of their own all succeed, however often they meet."""
     prepare(place, generation)
+    solver = "BasicConflictSolver" if generation in {"v1", "draft"} else "ConflictDetector"
     reported = race(place, Racers(range(PROCESSES), COMMITS, solver))
     assert "lost" not in reported
     assert len(reported) == PROCESSES * COMMITS
     check(place, reported)
 
 
+@pytest.mark.parametrize("place, generation", OLDER_ON_S3_IN_FULL, indirect=["place"])
 def test_one_chunk_that_all_want(place: Place, generation: str) -> None:
     """A write of a chunk that another writer wrote meanwhile is refused, without a trace."""
     prepare(place, generation)
@@ -122,6 +127,7 @@ def test_one_chunk_that_all_want(place: Place, generation: str) -> None:
     assert array[:CHUNK].tolist() == [int(last)] * CHUNK  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("place, generation", OLDER_ON_S3_IN_FULL, indirect=["place"])
 def test_two_creators(place: Place, generation: str) -> None:
     """One of several concurrent creators succeeds, and the others raise."""
     reported = race(place, Racers(range(4), 0, generation))
@@ -129,6 +135,7 @@ def test_two_creators(place: Place, generation: str) -> None:
     assert Repository.open(place.storage).generation == generation
 
 
+@pytest.mark.parametrize("generation", ICECHUNK_NAMES)
 def test_beside_icechunk(
     s3_place: Place, generation: str, icechunk1: Path, icechunk2: Path
 ) -> None:

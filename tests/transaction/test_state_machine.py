@@ -38,7 +38,6 @@ from icefloe.model.manifest_config import (
     ManifestSplittingConfig,
 )
 from icefloe.repository import Repository
-from icefloe.storage import MemoryStorage
 from icefloe.types import ChunkType
 from support.zarr_nodes import array, chunk_key, contents, delete, delete_node, group, put
 
@@ -46,6 +45,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from icefloe.session import ForkSession, Session
+    from icefloe.storage import Storage
+    from transaction.conftest import Place
 
 Content = dict[str, bytes]
 
@@ -136,10 +137,11 @@ class OneWriter(RuleBasedStateMachine):
     """All of the API, one writer at a time; the model of a snapshot is its keys and values."""
 
     generation = "v1"
+    make_storage: Callable[[], Storage]
 
     @initialize(config=st.sampled_from(_CONFIGS))
     def create(self, config: RepositoryConfig) -> None:
-        self.storage = MemoryStorage()
+        self.storage = self.make_storage()
         self.repository = Repository.create(self.storage, config, generation=self.generation)
         first = self.repository.lookup_branch("main")
         self.snapshots: dict[str, Content] = {first: {}}
@@ -553,10 +555,11 @@ class OneWriter(RuleBasedStateMachine):
             assert contents(fresh.readonly_session(snapshot_id=tip).store) == content
 
 
-def test_one_writer(generation: str) -> None:
+def test_one_writer(generation: str, place: Place) -> None:
     """Whatever one writer does, everybody sees what a dictionary would show."""
-    machine = type("OneWriter", (OneWriter,), {"generation": generation})
-    run_state_machine_as_test(machine, settings=_SETTINGS)
+    attributes = {"generation": generation, "make_storage": staticmethod(place.make_storage)}
+    machine = type("OneWriter", (OneWriter,), attributes)
+    run_state_machine_as_test(machine, settings=place.limit(_SETTINGS, generation))
 
 
 @dataclass
@@ -672,11 +675,12 @@ class TwoWriters(RuleBasedStateMachine):
     """Two sessions on one branch; the model says which commits conflict, and how it ends."""
 
     generation = "v1"
+    make_storage: Callable[[], Storage]
     use_theirs = False
 
     @initialize()
     def create(self) -> None:
-        self.storage = MemoryStorage()
+        self.storage = self.make_storage()
         config = RepositoryConfig(inline_chunk_threshold_bytes=2, manifest=_SPLIT)
         self.repository = Repository.create(self.storage, config, generation=self.generation)
         self.tokens = count()
@@ -849,8 +853,13 @@ class TwoWriters(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("use_theirs", [False, True], ids=["ours", "theirs"])
-def test_two_writers(generation: str, *, use_theirs: bool) -> None:
+def test_two_writers(generation: str, place: Place, *, use_theirs: bool) -> None:
     """Each of two writers commits, or gets exactly the conflicts."""
-    attributes = {"generation": generation, "use_theirs": use_theirs}
+    attributes = {
+        "generation": generation,
+        "make_storage": staticmethod(place.make_storage),
+        "use_theirs": use_theirs,
+    }
     machine = type("TwoWriters", (TwoWriters,), attributes)
-    run_state_machine_as_test(machine, settings=settings(_SETTINGS, stateful_step_count=8))
+    short = settings(_SETTINGS, stateful_step_count=8)
+    run_state_machine_as_test(machine, settings=place.limit(short, generation))
