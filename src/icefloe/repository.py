@@ -543,15 +543,17 @@ class Repository:
 
     def inspect_snapshot(self, snapshot_id: str) -> dict[str, Any]:
         """Describe a snapshot file: its manifests and nodes."""
-        return inspect_dicts.inspect_snapshot(self.storage, snapshot_id)
+        return inspect_dicts.inspect_snapshot(self._connection.assets, snapshot_id)
 
     def inspect_manifest(self, manifest_id: str) -> dict[str, Any]:
         """Describe a manifest file: the number of chunks of each kind and array."""
-        return inspect_dicts.inspect_manifest(self.storage, manifest_id)
+        return inspect_dicts.inspect_manifest(self._connection.assets, manifest_id)
 
     def inspect_transaction_log(self, snapshot_id: str) -> dict[str, Any]:
         """Describe the transaction log of a snapshot: its changes by node id."""
-        return inspect_dicts.inspect_transaction_log(self.storage, snapshot_id)
+        return inspect_dicts.inspect_transaction_log(
+            self._connection.assets, self._connection.refs, snapshot_id
+        )
 
     def inspect_repo_info(self) -> dict[str, Any]:
         """Describe the repo info file (spec version 2)."""
