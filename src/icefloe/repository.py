@@ -15,6 +15,7 @@ from icefloe import __version__, display
 from icefloe.compat.async_twins import add_async_twins
 from icefloe.compat.default_version import get_default_spec_version
 from icefloe.containers.authorization import warn_about_missing_credentials
+from icefloe.core.snapshot_view import SnapshotView
 from icefloe.errors import AlreadyExistsError, ErrorKind, InvalidInputError, SessionStateError
 from icefloe.format.generation import find_generation, get_generation
 from icefloe.inspection import inspect_dicts
@@ -97,6 +98,7 @@ _LOGGER = logging.getLogger(__name__)
     "list_tags",
     "lookup_tag",
     "diff",
+    "fetch_snapshot",
     "readonly_session",
     "writable_session",
     "rearrange_session",
@@ -538,6 +540,20 @@ class Repository:
         before = find_snapshot(refs, from_branch, from_tag, from_snapshot_id)
         after = find_snapshot(refs, to_branch, to_tag, to_snapshot_id)
         return fetch_diff(refs, self._connection.assets, before, after)
+
+    def fetch_snapshot(
+        self,
+        branch: str | None = None,
+        *,
+        tag: str | None = None,
+        snapshot_id: SnapshotId | str | None = None,
+    ) -> SnapshotView:
+        """Fetch the snapshot of a branch, a tag or an id, for read-only access to `core` types."""
+        refs = self._connection.refs
+        found_id = self._connection.assets.require_tree(
+            find_snapshot(refs, branch, tag, snapshot_id)
+        ).snapshot.id
+        return SnapshotView(self._connection.begin_transaction(found_id), refs)
 
     # -- inspection
 
