@@ -1,11 +1,15 @@
-"""The encoding of generation draft: Parquet files (docs/format/draft.md)."""
+"""The metadata codec of generation draft."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from icefloe.format.draft.attributes import place_attributes
 from icefloe.format.draft.inventory import decode_inventory, encode_inventory
+from icefloe.format.draft.json_text import dump_json, encode_metadata
+from icefloe.format.draft.structure import decode_structure, encode_structure
+from icefloe.format.draft.zarr_document import join_document, split_document
 from icefloe.format.metadata_codec import MetadataCodec
 
 if TYPE_CHECKING:
@@ -20,16 +24,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DraftCodec(MetadataCodec):
-    """Encodes structure files, inventories and attributes files."""
+    """Encodes structure files, inventories and attributes files as Parquet."""
 
     def encode_metadata(self, metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-        return metadata
+        return encode_metadata(metadata)
+
+    def normalize_document(self, data: bytes, key: str) -> bytes:
+        document = split_document(data, key)
+        return join_document(dump_json(document.attributes), document.array)
+
+    def place_attributes(self, snapshot: Snapshot) -> tuple[Snapshot, Mapping[AttributesId, bytes]]:
+        return place_attributes(snapshot)
 
     def encode_snapshot(self, snapshot: Snapshot) -> bytes:
-        raise NotImplementedError
+        return encode_structure(snapshot)
 
-    def decode_snapshot(self, data, file, snapshot_id, fetch_attributes):
-        raise NotImplementedError
+    def decode_snapshot(
+        self,
+        data: bytes | memoryview,
+        file: str,
+        snapshot_id: SnapshotId,
+        fetch_attributes: FetchAttributes,
+    ) -> Snapshot:
+        return decode_structure(data, file, snapshot_id, fetch_attributes)
 
     def encode_manifest(
         self,

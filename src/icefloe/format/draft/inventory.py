@@ -16,9 +16,10 @@ from icefloe.format.chunk_indices import are_indices_sorted
 from icefloe.format.draft import schemas
 from icefloe.format.draft.coord import MAX_DIMENSIONS, CoordError, decode_coords, encode_coords
 from icefloe.format.draft.parquet import (
+    COLUMNAR_LIMITS,
     ParquetReader,
     ParquetWriter,
-    exceeds_limits,
+    is_readable,
     require_encodable,
     require_id,
     translate_errors,
@@ -45,7 +46,12 @@ _ROW_BYTES: Final = 24  # the numbers of a row
 # A dictionary pays if a name is used this often.
 _MIN_DICTIONARY_USES: Final = 4
 _SORTED_BY: Final = ("array_id", "coord")
-_DELTA: Final = {"id": "DELTA_BINARY_PACKED", "array_id": "DELTA_BINARY_PACKED"}
+_ENCODINGS: Final = {
+    "id": "DELTA_BINARY_PACKED",
+    "array_id": "DELTA_BINARY_PACKED",
+    # Names without their lengths in between compress faster: only their digits are random.
+    "chunk_file": "DELTA_LENGTH_BYTE_ARRAY",
+}
 
 
 def encode_inventory(manifest: Manifest) -> bytes:
@@ -57,9 +63,9 @@ def encode_inventory(manifest: Manifest) -> bytes:
             kind=ErrorKind.SERIALIZATION,
         )
     _require_encodable(manifest)
-    data = _Encoder(manifest, is_compact=True).encode()
-    if exceeds_limits(data, len(manifest)):
-        data = _Encoder(manifest, is_compact=False).encode()
+    data = _Encoder(manifest, is_compressed=True).encode()
+    if not is_readable(data, COLUMNAR_LIMITS, keep_dictionaries=True):
+        data = _Encoder(manifest, is_compressed=False).encode()
     return data
 
 
@@ -117,7 +123,7 @@ def _to_arrow(table: Strings) -> pa.Array:
 class _Encoder:
     """Encodes a manifest, one row group at a time."""
 
-    def __init__(self, manifest: Manifest, *, is_compact: bool) -> None:
+    def __init__(self, manifest: Manifest, *, is_compressed: bool) -> None:
         self._indices, self._payloads = manifest.indices, manifest.payloads
         payloads = manifest.payloads
         self._array_ids = manifest.indices.node_ids.reshape(-1).view(">u8").astype(np.uint32)
@@ -136,9 +142,9 @@ class _Encoder:
         )
         num_names = self._num_native + min(len(payloads.locations), num_virtual)
         self._has_dictionary = num_names * _MIN_DICTIONARY_USES <= len(payloads)
-        encodings = dict(_DELTA) if is_compact else {"id": "PLAIN", "array_id": "PLAIN"}
-        encodings["coord"] = "PLAIN"
-        encodings |= self._choose_encodings()
+        encodings = dict(_ENCODINGS)
+        if not is_compressed:
+            encodings["id"] = "PLAIN"  # so that the file has at least four bytes per row
         dictionary_columns = ["chunk_file"] if self._has_dictionary else []
         if self._has_etags:
             dictionary_columns.append("etag")
@@ -155,14 +161,8 @@ class _Encoder:
             encodings=encodings,
             sorted_by=_SORTED_BY,
             statistics=statistics,
+            is_compressed=is_compressed,
         )
-
-    def _choose_encodings(self) -> dict[str, str]:
-        return {
-            "chunk_file": "DELTA_LENGTH_BYTE_ARRAY",
-            "offset": "PLAIN",
-            "length": "PLAIN",
-        }
 
     def encode(self) -> bytes:
         for begin in range(0, len(self._payloads), ROWS_PER_GROUP):
@@ -245,9 +245,10 @@ class _Encoder:
             text = format_digits(payloads.chunk_id[rows])
             return _make_names(text)
         first = int(codes[0])
-        if not (num_native or self._has_dictionary) and (
-            codes == np.arange(first, first + len(codes))
-        ).all():
+        if (
+            not (num_native or self._has_dictionary)
+            and (codes == np.arange(first, first + len(codes))).all()
+        ):
             return _view_range(payloads.locations, first, len(codes))
         used, codes = _compact(np.where(self._is_virtual[rows], codes, NO_CODE))
         locations = _to_arrow(payloads.locations).take(pa.array(used)).cast(pa.string())
@@ -275,7 +276,8 @@ def _gather_bytes(
     if len(starts) and (starts[1:] == starts[:-1] + lengths[:-1]).all():
         return data[int(starts[0]) : int(starts[-1] + lengths[-1])]
     targets = np.cumsum(lengths) - lengths
-    return data[np.arange(int(lengths.sum())) + np.repeat(starts - targets, lengths)]
+    sources = np.arange(int(lengths.sum())) + np.repeat(starts - targets, lengths)
+    return np.asarray(data[sources])
 
 
 def _make_names(text: NDArray[np.uint8]) -> pa.Array:
@@ -306,10 +308,11 @@ def _compact(codes: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.in
 def decode_inventory(data: bytes | memoryview, file: str, manifest_id: ManifestId) -> Manifest:
     """Decode an inventory."""
     with translate_errors(file):
-        reader = ParquetReader(data, schemas.INVENTORY, file)
+        reader = ParquetReader(
+            data, schemas.INVENTORY, file, limits=COLUMNAR_LIMITS, keep_dictionaries=True
+        )
         require_id(reader.info, "manifest-id", manifest_id, file)
-        table = reader.read(keep_dictionaries=True)
-        decoder = _Decoder(table, file)
+        decoder = _Decoder(reader.read(), file)
         payloads = decoder.read_payloads()
         return Manifest(manifest_id, decoder.read_indices(), payloads)
 

@@ -1,7 +1,7 @@
 """Reads and writes Parquet files with a given Arrow schema; files are not trusted.
 
-Before a column is decoded, its page headers are compared with limits on memory (docs/format/draft.md,
-"Limits"). Every error of pyarrow is raised as `FormatError`.
+Before columns are decoded, their page headers are compared with limits on memory
+(docs/format/draft.md, "Limits"). Every error of pyarrow is raised as `FormatError`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -30,9 +31,6 @@ COMPRESSION_LEVEL: Final = 1
 MAX_DECODED_SIZE: Final = 2**31 - 1
 _MIN_SIZE_LIMIT: Final = 256 << 20
 _MAX_RATIO: Final = 1000
-_MIN_VALUES_LIMIT: Final = 1 << 22
-_MAX_VALUES_PER_BYTE: Final = 16
-_MAX_INFO_DEPTH: Final = 80
 _SCHEMA_KEY: Final = b"ARROW:schema"
 _ERRORS: Final = (
     pa.ArrowException,
@@ -45,6 +43,25 @@ _ERRORS: Final = (
     RecursionError,
     NotImplementedError,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How many values a column may have: a number, or a number per byte of the file."""
+
+    min_values: int
+    values_per_byte: int
+
+    def limit_values(self, size: int) -> int:
+        """Return the limit for a file of ``size`` bytes."""
+        return max(self.min_values, self.values_per_byte * size)
+
+
+COLUMNAR_LIMITS: Final = Limits(1 << 22, 16)
+"""For files that are decoded to columns."""
+
+OBJECT_LIMITS: Final = Limits(1 << 18, 4)
+"""For files that are decoded to Python objects."""
 
 
 @contextmanager
@@ -61,25 +78,37 @@ def translate_errors(file: str) -> Iterator[None]:
 
 
 class ParquetReader:
-    """A Parquet file whose schema and sizes were checked; open it in `translate_errors`."""
+    """A Parquet file whose schema and sizes were checked; open it in `translate_errors`.
 
-    def __init__(self, data: bytes | memoryview, schema: pa.Schema, file: str) -> None:
+    With ``keep_dictionaries``, columns of strings with dictionaries have a dictionary type, so that
+    memory does not depend on the length of repeated values; nested columns do not support it.
+    """
+
+    def __init__(
+        self,
+        data: bytes | memoryview,
+        schema: pa.Schema,
+        file: str,
+        *,
+        limits: Limits = OBJECT_LIMITS,
+        keep_dictionaries: bool = False,
+    ) -> None:
         self._file = file
         self._buffer = pa.py_buffer(data)
         metadata = pq.ParquetFile(pa.BufferReader(self._buffer)).metadata
         _require_schema(metadata.schema.to_arrow_schema(), schema, file)
-        self._dictionary_columns = _check_pages(memoryview(data), metadata, file)
+        dictionaries = _check_pages(
+            memoryview(data), metadata, file, limits, expand_dictionaries=not keep_dictionaries
+        )
+        self._dictionary_columns = dictionaries if keep_dictionaries else []
         self.num_rows: int = metadata.num_rows
         self.info = _read_info(metadata.metadata, file)
 
-    def read(self, *, keep_dictionaries: bool = False) -> pa.Table:
-        """Read all columns.
-
-        With ``keep_dictionaries``, top-level columns with dictionaries have a dictionary type, so
-        that memory does not depend on the length of repeated values.
-        """
-        dictionaries = self._dictionary_columns if keep_dictionaries else []
-        parquet = pq.ParquetFile(pa.BufferReader(self._buffer), read_dictionary=dictionaries)
+    def read(self) -> pa.Table:
+        """Read all columns."""
+        parquet = pq.ParquetFile(
+            pa.BufferReader(self._buffer), read_dictionary=self._dictionary_columns
+        )
         table = parquet.read(use_threads=True)
         if table.num_rows != self.num_rows:
             raise FormatError(
@@ -103,6 +132,7 @@ class ParquetWriter:
         encodings: dict[str, str] | None = None,
         sorted_by: Sequence[str] = (),
         statistics: Sequence[str] | bool = True,
+        is_compressed: bool = True,
     ) -> None:
         self._sink = pa.BufferOutputStream()
         # The schema is stored here, since columns may be passed with dictionary types.
@@ -120,8 +150,8 @@ class ParquetWriter:
         self._writer = pq.ParquetWriter(
             self._sink,
             self.schema,
-            compression="zstd",
-            compression_level=COMPRESSION_LEVEL,
+            compression="zstd" if is_compressed else "none",
+            compression_level=COMPRESSION_LEVEL if is_compressed else None,
             use_dictionary=list(dictionary_columns) or False,
             column_encoding=encodings or None,
             write_statistics=statistics if isinstance(statistics, bool) else list(statistics),
@@ -142,9 +172,16 @@ class ParquetWriter:
         return bytes(self._sink.getvalue())
 
 
-def exceeds_limits(data: bytes, num_values: int) -> bool:
-    """Whether a file with columns of at most ``num_values`` compresses too well to be read."""
-    return num_values > _limit_values(len(data))
+def is_readable(data: bytes, limits: Limits, *, keep_dictionaries: bool = False) -> bool:
+    """Whether a written file is within the limits of readers; otherwise it compresses too well."""
+    metadata = pq.read_metadata(pa.BufferReader(data))
+    try:
+        _check_pages(
+            memoryview(data), metadata, "", limits, expand_dictionaries=not keep_dictionaries
+        )
+    except FormatError:
+        return False
+    return True
 
 
 def require_encodable(num_bytes: int, name: str) -> None:
@@ -178,14 +215,17 @@ def _require_schema(actual: pa.Schema, expected: pa.Schema, file: str) -> None:
             )
 
 
-def _limit_values(size: int) -> int:
-    return max(_MIN_VALUES_LIMIT, _MAX_VALUES_PER_BYTE * size)
-
-
-def _check_pages(data: memoryview, metadata: pq.FileMetaData, file: str) -> list[str]:
+def _check_pages(
+    data: memoryview,
+    metadata: pq.FileMetaData,
+    file: str,
+    limits: Limits,
+    *,
+    expand_dictionaries: bool,
+) -> list[str]:
     """Check how much memory the columns need; return the names of columns with dictionaries."""
     size_limit = min(MAX_DECODED_SIZE, max(_MIN_SIZE_LIMIT, _MAX_RATIO * len(data)))
-    values_limit = _limit_values(len(data))
+    values_limit = limits.limit_values(len(data))
     if metadata.num_rows > values_limit:
         raise FormatError(
             f"declares {metadata.num_rows} rows; the limit is {values_limit}", file=file
@@ -201,10 +241,9 @@ def _check_pages(data: memoryview, metadata: pq.FileMetaData, file: str) -> list
             size, has_dictionary, expanded_size = _measure_column(data, column, file)
             num_values[index] += column.num_values
             total_size += size
-            is_nested = "." in path
             if has_dictionary:
                 dictionaries[path] = None
-                total_size += expanded_size if is_nested else 0
+                total_size += expanded_size if expand_dictionaries else 0
             if total_size > size_limit or num_values[index] > values_limit:
                 raise FormatError(
                     f"needs more than {size_limit} bytes or {values_limit} values in memory: it is "
