@@ -15,6 +15,7 @@ from icefloe import __version__, display
 from icefloe.compat.async_twins import add_async_twins
 from icefloe.compat.default_version import get_default_spec_version
 from icefloe.containers.authorization import warn_about_missing_credentials
+from icefloe.core.snapshot_view import SnapshotView
 from icefloe.errors import AlreadyExistsError, ErrorKind, InvalidInputError, SessionStateError
 from icefloe.format.generation import find_generation, get_generation
 from icefloe.inspection import inspect_dicts
@@ -97,6 +98,7 @@ _LOGGER = logging.getLogger(__name__)
     "list_tags",
     "lookup_tag",
     "diff",
+    "fetch_snapshot",
     "readonly_session",
     "writable_session",
     "rearrange_session",
@@ -539,19 +541,35 @@ class Repository:
         after = find_snapshot(refs, to_branch, to_tag, to_snapshot_id)
         return fetch_diff(refs, self._connection.assets, before, after)
 
+    def fetch_snapshot(
+        self,
+        branch: str | None = None,
+        *,
+        tag: str | None = None,
+        snapshot_id: SnapshotId | str | None = None,
+    ) -> SnapshotView:
+        """Fetch the snapshot of a branch, a tag or an id, for read-only access to `core` types."""
+        refs = self._connection.refs
+        found_id = self._connection.assets.require_tree(
+            find_snapshot(refs, branch, tag, snapshot_id)
+        ).snapshot.id
+        return SnapshotView(self._connection.begin_transaction(found_id), refs)
+
     # -- inspection
 
     def inspect_snapshot(self, snapshot_id: str) -> dict[str, Any]:
         """Describe a snapshot file: its manifests and nodes."""
-        return inspect_dicts.inspect_snapshot(self.storage, snapshot_id)
+        return inspect_dicts.inspect_snapshot(self._connection.assets, snapshot_id)
 
     def inspect_manifest(self, manifest_id: str) -> dict[str, Any]:
         """Describe a manifest file: the number of chunks of each kind and array."""
-        return inspect_dicts.inspect_manifest(self.storage, manifest_id)
+        return inspect_dicts.inspect_manifest(self._connection.assets, manifest_id)
 
     def inspect_transaction_log(self, snapshot_id: str) -> dict[str, Any]:
         """Describe the transaction log of a snapshot: its changes by node id."""
-        return inspect_dicts.inspect_transaction_log(self.storage, snapshot_id)
+        return inspect_dicts.inspect_transaction_log(
+            self._connection.assets, self._connection.refs, snapshot_id
+        )
 
     def inspect_repo_info(self) -> dict[str, Any]:
         """Describe the repo info file (spec version 2)."""

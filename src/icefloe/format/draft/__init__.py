@@ -1,0 +1,1 @@
+"""The encoding of generation draft: Parquet files (docs/format/draft.md)."""

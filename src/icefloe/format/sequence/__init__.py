@@ -1,0 +1,1 @@
+"""Encoding of generation sequence: JSON files (``docs/format/sequence.md``)."""
