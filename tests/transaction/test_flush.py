@@ -219,11 +219,17 @@ def _check_reuse(before: Snapshot, after: Snapshot, model: dict[str, _Array], si
         )
         if not fits_cells:
             continue  # the rules changed: manifests that span cells pull others along
+        if any(not _has(one.grid, coords) for coords in one.changed):
+            continue  # chunks written before the array shrank: it is flushed with no change left
         cells = {ref.id: _cells(_corners(ref.extents)[0], sizes[name]) for ref in refs}
         dirty = {_cells(coords, sizes[name]) for coords in one.changed}
         dirty |= {cells[ref.id] for ref in refs if not _is_inside(ref, one.grid)}
         for ref in refs:
             assert ref in now[name] or cells[ref.id] in dirty
+
+
+def _has(grid: Coords, coords: Coords) -> bool:
+    return all(index < count for index, count in zip(coords, grid, strict=True))
 
 
 def _is_inside(ref: Any, grid: Coords) -> bool:
