@@ -31,7 +31,7 @@ from icefloe.model.manifest_config import (
 )
 from icefloe.repository import Repository
 from icefloe.storage import LocalStorage, MemoryStorage
-from icefloe.transaction.commit_log import fetch_commit_log
+from icefloe.transaction.commit_log import fetch_commit_logs
 from support.counting_storage import CountingStorage
 from support.generations import GENERATION_NAMES
 from support.zarr_nodes import array, chunk_key, contents, delete, group, put
@@ -62,7 +62,7 @@ def repository(request: pytest.FixtureRequest) -> Repository:
 def _log_moves(repository: Repository, snapshot_id: str) -> list[tuple[str, str]]:
     assets = Assets(repository.storage, get_generation(repository.generation))
     parent_id = SnapshotId.parse(str(repository.lookup_snapshot(snapshot_id).parent_id))
-    log = fetch_commit_log(assets, SnapshotId.parse(snapshot_id), parent_id)
+    (log,) = fetch_commit_logs(assets, [(SnapshotId.parse(snapshot_id), parent_id)])
     return [(str(move.from_path), str(move.to_path)) for move in log.moved_nodes]
 
 
