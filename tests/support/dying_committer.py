@@ -30,6 +30,10 @@ from icefloe.repository import Repository
 from icefloe.storage import Fresh, LocalStorage, Overwrite, s3_storage
 from icefloe.storage.forwarding import ForwardingStorage, Request
 
+sys.path.append(str(Path(__file__).parents[1]))
+
+from support import zarr_nodes
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -100,22 +104,11 @@ def read(session: Session) -> Content:
 
 
 def array(chunks: int) -> str:
-    return json.dumps(
-        {
-            "zarr_format": 3,
-            "node_type": "array",
-            "shape": [chunks * 4],
-            "data_type": "uint8",
-            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4]}},
-            "chunk_key_encoding": {"name": "default"},
-            "fill_value": 0,
-            "codecs": [{"name": "bytes"}],
-        }
-    )
+    return zarr_nodes.array([chunks * 4], [4]).decode()
 
 
 def group(**attributes: Any) -> str:
-    return json.dumps({"zarr_format": 3, "node_type": "group", "attributes": attributes})
+    return zarr_nodes.group(**attributes).decode()
 
 
 def chunks_of(path: str, word: str) -> Content:

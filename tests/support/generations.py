@@ -13,7 +13,7 @@ import pytest
 from icefloe.format.generation import GENERATIONS
 from support.hypothesis_examples import examples
 
-GENERATION_NAMES: Final = ("v1", "v2")
+GENERATION_NAMES: Final = ("draft", "sequence", "v1", "v2")
 """The generations that tests run over."""
 
 ICECHUNK_NAMES: Final = [name for name in GENERATION_NAMES if GENERATIONS[name].spec_version]
