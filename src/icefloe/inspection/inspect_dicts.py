@@ -12,7 +12,7 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from icefloe.assets import fetch_file
-from icefloe.errors import ErrorKind, FormatError
+from icefloe.errors import ErrorKind
 from icefloe.format.envelope import FileType, Header, read_header, unpack
 from icefloe.format.generation import V2
 from icefloe.format.keys import REPO
@@ -20,6 +20,7 @@ from icefloe.format.manifest import decode_manifest
 from icefloe.format.repo_info import decode_repo_info
 from icefloe.format.snapshot import decode_snapshot
 from icefloe.format.transaction_log import decode_transaction_log
+from icefloe.format.unsupported import unsupported_error
 from icefloe.inspection.metadata_file import (
     count_kinds,
     describe_manifest_refs,
@@ -109,8 +110,10 @@ def inspect_transaction_log(storage: Storage, snapshot_id: str) -> dict[str, Any
 def inspect_repo_info(storage: Storage, generation: Generation) -> dict[str, Any]:
     """Describe the repo info file; raise `FormatError` for a generation that has none."""
     if not generation.has_repo_info:
-        raise FormatError(
-            f"{storage.url} has no repo info: its spec version is 1",
+        raise unsupported_error(
+            "the repo info file",
+            generation,
+            url=storage.url,
             kind=ErrorKind.UNSUPPORTED_SPEC_VERSION,
         )
     data = fetch_file(storage, REPO).data

@@ -1,7 +1,8 @@
 """Opens the refs of a repository and detects its generation.
 
 Opening reads the tip of main and the configuration: one request in generation v2, and three in v1,
-two of them concurrent. It does not list objects.
+two of them concurrent. It does not list objects. Older generations are looked for only if those are
+absent.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ from icefloe.errors import (
     RefNotFoundError,
     RepositoryNotFoundError,
 )
-from icefloe.format.keys import REPO, format_branch_key
+from icefloe.format.generation import DRAFT, V1, V2
+from icefloe.format.keys import REPO, STATE, format_branch_key
 from icefloe.refs import change_counter, ref_errors
 from icefloe.refs.names import MAIN
 from icefloe.refs.ref_files import RefFiles, StateAtOpening
 from icefloe.refs.repo_file import RepoFile
+from icefloe.refs.state_file import ConfigAtOpening, StateFile
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from icefloe.format.generation import Generation
     from icefloe.model.config import RepositoryConfig
@@ -37,7 +40,7 @@ class OpenedRefs:
     """The refs of a repository, and the state that was read to open it.
 
     ``refs`` reads the storage on each call. ``opening_refs`` returns the state at opening: all of
-    it in generation v2, and the tip of main and the configuration in v1.
+    it in generations v2 and draft, and the tip of main and the configuration in v1.
     """
 
     refs: Refs
@@ -70,7 +73,7 @@ class RefsAtOpening:
 
 
 REF_STORES: Final[Mapping[str, type[Refs]]] = {
-    store.generation.name: store for store in (RefFiles, RepoFile)
+    store.generation.name: store for store in (StateFile, RefFiles, RepoFile)
 }
 """The reference store of each generation."""
 
@@ -83,23 +86,38 @@ def make_refs(storage: Storage, generation: Generation) -> Refs:
 def open_refs(storage: Storage) -> OpenedRefs:
     """Open the refs of the repository at the root of ``storage``.
 
-    A file ``repo`` means generation v2, even if v1 files of an upgraded repository remain. The v1
-    files are read only if ``repo`` is absent: after any other error they could be stale.
+    A file ``repo`` means generation v2, even if v1 files of an upgraded repository remain. The
+    files of another generation are read only if those of the generations before it are absent:
+    after any other error they could be stale.
     """
-    try:
-        opening_refs: RepoFile | None = RepoFile(storage).pin()
-    except RepositoryNotFoundError:
-        opening_refs = None
-    except PermissionDeniedError as denied:
-        # Without permission to list, S3 returns this for absent objects too. Credentials that can
-        # read a v1 branch can also read `repo`, so if the branch is readable, `repo` is absent.
+    denied: PermissionDeniedError | None = None
+    for generation, open_generation in _OPENERS.items():
+        if not _can_have(storage, generation):
+            continue
         try:
-            return _open_ref_files(storage)
-        except (RepositoryNotFoundError, PermissionDeniedError):
-            raise denied from None
-    if opening_refs is None:
-        return _open_ref_files(storage)
+            return open_generation(storage)
+        except RepositoryNotFoundError:
+            continue
+        except PermissionDeniedError as error:
+            # Without permission to list, S3 returns this for absent objects too. Credentials that
+            # can read a v1 branch can also read `repo`, so if the branch is readable, `repo` is
+            # absent.
+            denied = denied or error
+    raise denied or ref_errors.missing_repository_error(storage.url)
+
+
+def _open_repo_file(storage: Storage) -> OpenedRefs:
+    opening_refs = RepoFile(storage).pin()
     return OpenedRefs(RepoFile(storage), opening_refs.fetch_config(), opening_refs)
+
+
+def _open_state_file(storage: Storage) -> OpenedRefs:
+    refs = StateFile(storage)
+    with ThreadPoolExecutor(1, "icefloe-opening") as pool:
+        config = pool.submit(refs.fetch_config)
+        info = refs.fetch()
+        state = ConfigAtOpening(config.result())
+    return OpenedRefs(refs, state.config, StateFile(storage, info, state))
 
 
 def _open_ref_files(storage: Storage) -> OpenedRefs:
@@ -114,17 +132,44 @@ def _open_ref_files(storage: Storage) -> OpenedRefs:
     return OpenedRefs(refs, state.config, RefFiles(storage, at_opening=state))
 
 
+# In the order in which they are tried.
+_OPENERS: Final[Mapping[Generation, Callable[[Storage], OpenedRefs]]] = {
+    V2: _open_repo_file,
+    V1: _open_ref_files,
+    DRAFT: _open_state_file,
+}
+_MARKERS: Final[Mapping[Generation, str]] = {
+    V2: REPO,
+    V1: format_branch_key(MAIN),
+    DRAFT: STATE,
+}
+"""A file that every repository of a generation has, in the same order."""
+
+
+def _can_have(storage: Storage, generation: Generation) -> bool:
+    """Whether a storage can have a repository of a generation: only draft has two roots."""
+    return storage.store_root_url is None or generation is DRAFT
+
+
 def is_repository(storage: Storage) -> bool:
-    """Whether a repository of any generation exists; at most two requests."""
-    return fetch_spec_version(storage) is not None
+    """Whether a repository of any generation exists; a request for each generation."""
+    return fetch_generation(storage) is not None
 
 
-def fetch_spec_version(storage: Storage) -> int | None:
-    """Fetch the spec version of a repository, or None if none exists; at most two requests."""
-    for key, spec_version in ((REPO, 2), (format_branch_key(MAIN), 1)):
+def fetch_generation(storage: Storage) -> Generation | None:
+    """Fetch the generation of a repository, or None if none exists; at most three requests."""
+    for generation, key in _MARKERS.items():
+        if not _can_have(storage, generation):
+            continue
         try:
             storage.head(key)
         except (ObjectNotFoundError, PermissionDeniedError):
             continue
-        return spec_version
+        return generation
     return None
+
+
+def fetch_spec_version(storage: Storage) -> int | None:
+    """Fetch the spec version of a repository, 0 for older generations; None if none exists."""
+    generation = fetch_generation(storage)
+    return None if generation is None else generation.spec_version

@@ -18,7 +18,7 @@ from icefloe.errors import (
     SessionStateError,
     SnapshotNotFoundError,
 )
-from icefloe.format.keys import REPO, format_branch_key
+from icefloe.format.keys import REPO, STATE, format_branch_key
 from icefloe.refs.names import MAIN
 
 if TYPE_CHECKING:
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     from icefloe.model.snapshot import SnapshotInfo
 
 _MAX_NAMES = 10
+_MARKERS = ", ".join(map(repr, (REPO, format_branch_key(MAIN), STATE)))
 
 
 def missing_repository_error(url: str) -> RepositoryNotFoundError:
     return RepositoryNotFoundError(
-        f"there is no repository at {url}: neither '{REPO}' nor '{format_branch_key(MAIN)}' "
-        "exists; check that the URL is the root of the repository"
+        f"there is no repository at {url}: none of {_MARKERS} exists; check that the URL is the "
+        "root of the repository"
     )
 
 
-def deleted_repository_error(url: str) -> RepositoryNotFoundError:
+def deleted_repository_error(key: str, url: str) -> RepositoryNotFoundError:
     return RepositoryNotFoundError(
-        f"'{REPO}' is missing in {url}: the repository has been deleted or moved since "
-        "it was opened"
+        f"'{key}' is missing in {url}: the repository has been deleted or moved since it was opened"
     )
 
 

@@ -1,0 +1,55 @@
+"""The configuration in a file of its own, ``config.yaml``: all generations but v2."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from icefloe.assets import fetch_file
+from icefloe.errors import ObjectNotFoundError, PermissionDeniedError, PreconditionFailedError
+from icefloe.format import config_yaml
+from icefloe.format.keys import CONFIG
+from icefloe.refs import ref_errors
+from icefloe.storage.interface import Create, UpdateIfMatch
+
+if TYPE_CHECKING:
+    from icefloe.model.config import RepositoryConfig
+    from icefloe.storage.interface import Fetched, Storage
+
+
+def create_config(storage: Storage, config: RepositoryConfig | None) -> None:
+    """Write the configuration of a new repository, unless there is one."""
+    if config is not None:
+        with contextlib.suppress(PreconditionFailedError):
+            storage.put(CONFIG, config_yaml.dumps(config), Create())
+
+
+def fetch_config(storage: Storage) -> RepositoryConfig | None:
+    """Fetch the configuration, or None if there is none."""
+    try:
+        return config_yaml.loads(_fetch(storage).data, file=CONFIG)
+    # Without permission to list, S3 returns "access denied" for absent objects.
+    except (ObjectNotFoundError, PermissionDeniedError):
+        return None
+
+
+def save_config(
+    storage: Storage, config: RepositoryConfig, *, expected: RepositoryConfig | None
+) -> None:
+    """Replace the configuration; raise `ConflictError` if it does not equal ``expected``."""
+    try:
+        fetched = _fetch(storage)
+        current: RepositoryConfig | None = config_yaml.loads(fetched.data, file=CONFIG)
+        mode: Create | UpdateIfMatch = UpdateIfMatch(fetched.info.version)
+    except ObjectNotFoundError:
+        current, mode = None, Create()
+    if current != expected:
+        raise ref_errors.config_conflict_error()
+    try:
+        storage.put(CONFIG, config_yaml.dumps(config), mode)
+    except PreconditionFailedError as error:
+        raise ref_errors.config_conflict_error() from error
+
+
+def _fetch(storage: Storage) -> Fetched:
+    return fetch_file(storage, CONFIG, max_bytes=config_yaml.MAX_SIZE_BYTES)
