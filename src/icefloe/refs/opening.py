@@ -1,8 +1,8 @@
 """Opens the refs of a repository and detects its generation.
 
 Opening reads the tip of main and the configuration: one request in generation v2, and three in v1,
-two of them concurrent. It does not list objects. Older generations are looked for only if those are
-absent.
+two of them concurrent. It does not list objects. Older generations are looked for only if both are
+absent: ``draft`` takes one request more than v1.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from icefloe.errors import (
 from icefloe.format.generation import DRAFT, V1, V2
 from icefloe.format.keys import REPO, STATE, format_branch_key
 from icefloe.refs import change_counter, ref_errors
+from icefloe.refs.config_file import fetch_config
 from icefloe.refs.names import MAIN
 from icefloe.refs.ref_files import RefFiles, StateAtOpening
 from icefloe.refs.repo_file import RepoFile
@@ -28,6 +29,7 @@ from icefloe.refs.state_file import ConfigAtOpening, StateFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from concurrent.futures import Future
 
     from icefloe.format.generation import Generation
     from icefloe.model.config import RepositoryConfig
@@ -91,53 +93,52 @@ def open_refs(storage: Storage) -> OpenedRefs:
     after any other error they could be stale.
     """
     denied: PermissionDeniedError | None = None
-    for generation, open_generation in _OPENERS.items():
-        if not _can_have(storage, generation):
-            continue
+    if _can_have(storage, V2):
         try:
-            return open_generation(storage)
+            opening_refs = RepoFile(storage).pin()
         except RepositoryNotFoundError:
-            continue
+            pass
         except PermissionDeniedError as error:
             # Without permission to list, S3 returns this for absent objects too. Credentials that
-            # can read a v1 branch can also read `repo`, so if the branch is readable, `repo` is
-            # absent.
-            denied = denied or error
+            # can read files of another generation can also read `repo`, so if those are readable,
+            # `repo` is absent.
+            denied = error
+        else:
+            return OpenedRefs(RepoFile(storage), opening_refs.fetch_config(), opening_refs)
+    with ThreadPoolExecutor(1, "icefloe-opening") as pool:
+        config = pool.submit(fetch_config, storage)
+        for generation, open_generation in _OPENERS.items():
+            if not _can_have(storage, generation):
+                continue
+            try:
+                return open_generation(storage, config)
+            except RepositoryNotFoundError:
+                pass
+            except PermissionDeniedError as error:
+                denied = denied or error
     raise denied or ref_errors.missing_repository_error(storage.url)
 
 
-def _open_repo_file(storage: Storage) -> OpenedRefs:
-    opening_refs = RepoFile(storage).pin()
-    return OpenedRefs(RepoFile(storage), opening_refs.fetch_config(), opening_refs)
-
-
-def _open_state_file(storage: Storage) -> OpenedRefs:
-    refs = StateFile(storage)
-    with ThreadPoolExecutor(1, "icefloe-opening") as pool:
-        config = pool.submit(refs.fetch_config)
-        info = refs.fetch()
-        state = ConfigAtOpening(config.result())
-    return OpenedRefs(refs, state.config, StateFile(storage, info, state))
-
-
-def _open_ref_files(storage: Storage) -> OpenedRefs:
+def _open_ref_files(storage: Storage, config: Future[RepositoryConfig | None]) -> OpenedRefs:
     refs = RefFiles(storage)
-    with ThreadPoolExecutor(1, "icefloe-opening") as pool:
-        config = pool.submit(refs.fetch_config)
-        try:
-            main = refs.fetch_branch(MAIN)
-        except RefNotFoundError as error:
-            raise ref_errors.missing_repository_error(storage.url) from error
-        state = StateAtOpening(main, config.result())
+    try:
+        main = refs.fetch_branch(MAIN)
+    except RefNotFoundError as error:
+        raise ref_errors.missing_repository_error(storage.url) from error
+    state = StateAtOpening(main, config.result())
     return OpenedRefs(refs, state.config, RefFiles(storage, at_opening=state))
 
 
-# In the order in which they are tried.
-_OPENERS: Final[Mapping[Generation, Callable[[Storage], OpenedRefs]]] = {
-    V2: _open_repo_file,
-    V1: _open_ref_files,
-    DRAFT: _open_state_file,
-}
+def _open_state_file(storage: Storage, config: Future[RepositoryConfig | None]) -> OpenedRefs:
+    info = StateFile(storage).fetch()
+    state = ConfigAtOpening(config.result())
+    return OpenedRefs(StateFile(storage), state.config, StateFile(storage, info, state))
+
+
+# Generations with a file `config.yaml`, in the order in which they are tried.
+_OPENERS: Final[
+    Mapping[Generation, Callable[[Storage, Future[RepositoryConfig | None]], OpenedRefs]]
+] = {V1: _open_ref_files, DRAFT: _open_state_file}
 _MARKERS: Final[Mapping[Generation, str]] = {
     V2: REPO,
     V1: format_branch_key(MAIN),

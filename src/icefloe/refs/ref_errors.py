@@ -28,13 +28,12 @@ if TYPE_CHECKING:
     from icefloe.model.snapshot import SnapshotInfo
 
 _MAX_NAMES = 10
-_MARKERS = ", ".join(map(repr, (REPO, format_branch_key(MAIN), STATE)))
 
 
 def missing_repository_error(url: str) -> RepositoryNotFoundError:
     return RepositoryNotFoundError(
-        f"there is no repository at {url}: none of {_MARKERS} exists; check that the URL is the "
-        "root of the repository"
+        f"there is no repository at {url}: neither '{REPO}' nor '{format_branch_key(MAIN)}' nor "
+        f"'{STATE}' exists; check that the URL is the root of the repository"
     )
 
 

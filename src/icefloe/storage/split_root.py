@@ -96,11 +96,9 @@ class SplitRootStorage(ForwardingStorage):
             self.put(target, self.get(source).data)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """List the objects below ``prefix``; without one, two more requests for mutable files."""
-        listed = (info for info in self._inner.list(prefix) if info.key not in self._state_keys)
-        if prefix:
-            return listed
-        return merge(self._find_state_objects(), listed, key=lambda info: info.key)
+        """List the objects below ``prefix``; one more request for each key of ``state`` there."""
+        others = (info for info in self._inner.list(prefix) if info.key not in self._state_keys)
+        return merge(self._find_state_objects(prefix), others, key=lambda info: info.key)
 
     def flush_fresh(self) -> None:
         self._state.flush_fresh()
@@ -120,8 +118,8 @@ class SplitRootStorage(ForwardingStorage):
     def _choose(self, key: str) -> Storage:
         return self._state if key in self._state_keys else self._inner
 
-    def _find_state_objects(self) -> Iterator[ObjectInfo]:
-        for key in sorted(self._state_keys):
+    def _find_state_objects(self, prefix: str) -> Iterator[ObjectInfo]:
+        for key in sorted(key for key in self._state_keys if key.startswith(prefix)):
             with suppress(ObjectNotFoundError, PermissionDeniedError):
                 yield self._state.head(key)
 

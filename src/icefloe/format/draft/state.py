@@ -213,7 +213,12 @@ def _parse_float(text: str) -> float:
 def _encode_snapshot(info: SnapshotInfo) -> dict[str, Any]:
     microseconds = timestamps.to_microseconds(info.flushed_at)
     metadata = dict(info.metadata)
-    _require_shallow(metadata, InvalidInputError, f"the metadata of snapshot {info.id}")
+    if _is_too_deep(metadata):
+        raise InvalidInputError(
+            f"the metadata of snapshot {info.id} is nested more than {MAX_METADATA_DEPTH} levels "
+            "deep",
+            kind=ErrorKind.BAD_METADATA,
+        )
     entry: dict[str, Any] = {"snapshot-id": str(info.id)}
     if info.parent_id is not None:
         entry["parent-snapshot-id"] = str(info.parent_id)
@@ -258,7 +263,8 @@ def _decode_snapshot(entry: object, where: str) -> SnapshotInfo:
         if name not in (_MESSAGE, _METADATA, _MICROSECONDS)
     }
     metadata = others | own_metadata
-    _require_shallow(metadata, FormatError, f"{STATE}: {where}")
+    if _is_too_deep(metadata):
+        raise _state_error(f"{where} is nested more than {MAX_METADATA_DEPTH} levels deep")
     flushed_at = timestamps.from_microseconds(microseconds, STATE)
     return SnapshotInfo(snapshot_id, parent_id, flushed_at, message, metadata)
 
@@ -359,10 +365,8 @@ def _describe(value: object) -> str:
     return _NAMES[type(value)] if isinstance(value, (list, dict)) else f"{value!r:.80}"
 
 
-def _require_shallow(
-    metadata: Mapping[str, Any], error_class: type[InvalidInputError | FormatError], where: str
-) -> None:
-    """Raise if metadata is nested so deep that other code could exhaust the stack."""
+def _is_too_deep(metadata: Mapping[str, Any]) -> bool:
+    """Whether metadata is nested so deep that other code could exhaust the stack."""
     level: list[Any] = list(metadata.values())
     for _ in range(MAX_METADATA_DEPTH):
         level = [
@@ -372,11 +376,8 @@ def _require_shallow(
             for item in (value.values() if isinstance(value, dict) else value)
         ]
         if not level:
-            return
-    raise error_class(
-        f"{where} is nested more than {MAX_METADATA_DEPTH} levels deep",
-        kind=ErrorKind.BAD_METADATA if error_class is InvalidInputError else None,
-    )
+            return False
+    return True
 
 
 def _state_error(problem: str) -> FormatError:
