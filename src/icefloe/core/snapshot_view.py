@@ -16,7 +16,7 @@ from icefloe.model.manifest import ArrayManifest, ChunkPayloads
 from icefloe.model.node import ArrayNodeData
 from icefloe.model.path import Path
 from icefloe.transaction import overlay
-from icefloe.transaction.commit_log import fetch_commit_log
+from icefloe.transaction.commit_log import fetch_commit_logs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -96,7 +96,8 @@ class SnapshotView:
         """
         has_logs = self._assets.generation.has_transaction_logs
         parent_id = None if has_logs else self.fetch_info().parent_id
-        return fetch_commit_log(self._assets, self.id, parent_id)
+        (log,) = fetch_commit_logs(self._assets, [(self.id, parent_id)])
+        return log
 
     def fetch_manifest(self, manifest_id: ManifestId | str) -> Manifest:
         """Fetch a manifest file, with the references of all its arrays."""

@@ -1,16 +1,18 @@
-"""The interface to the mutable state of a repository, the same for both generations."""
+"""The interface to the mutable state of a repository, the same for all generations."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from icefloe.errors import ErrorKind, FormatError
+from icefloe.errors import ErrorKind
+from icefloe.format.unsupported import unsupported_error
 from icefloe.refs.history import collect_reachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from icefloe.errors import FormatError
     from icefloe.format.generation import Generation
     from icefloe.model.config import RepositoryConfig
     from icefloe.model.ids import SnapshotId
@@ -30,15 +32,16 @@ class SnapshotSource(Protocol):
 class Refs(ABC):
     """Branches, tags, history and configuration of one repository.
 
-    Every change is one atomic compare-and-swap, except for expiration and branch deletion in
-    generation v1. `ConflictError` means that nothing changed; after `OutcomeUnknownError` the
-    change may or may not have taken effect.
+    Every change is one atomic compare-and-swap, or one conditional creation, except for expiration
+    and branch deletion in generation v1. `ConflictError` means that nothing changed; after
+    `OutcomeUnknownError` the change may or may not have taken effect.
 
-    Only `fetch_branches`, `fetch_tags` and `fetch_deleted_tags` list the storage, and only in
-    generation v1; everything else works without permission to list.
+    In generation v2 nothing lists the storage, and in v1 only `fetch_branches`, `fetch_tags` and
+    `fetch_deleted_tags`; everything else works without permission to list. In the generation
+    ``sequence``, everything that reads a branch lists it.
 
     Methods marked "version 2 only" raise `FormatError` of kind ``UNSUPPORTED_SPEC_VERSION`` in
-    generation v1, as in Icechunk.
+    generation v1, as in Icechunk, and ``UNSUPPORTED_OPERATION_FOR_VERSION`` in older generations.
     """
 
     generation: ClassVar[Generation]
@@ -70,7 +73,10 @@ class Refs(ABC):
 
     @abstractmethod
     def with_assets(self, assets: SnapshotSource) -> Refs:
-        """Return refs that read history from the snapshots of ``assets``; v2 ignores it."""
+        """Return refs that read history from the snapshots of ``assets``.
+
+        Generations whose refs contain the history ignore it.
+        """
 
     @abstractmethod
     def fetch_branches(self) -> Mapping[str, SnapshotId]:
@@ -188,7 +194,8 @@ class Refs(ABC):
     def expire_snapshots(self, policy: ExpirationPolicy) -> frozenset[SnapshotId]:
         """Remove old snapshots from history and return their ids; their files stay.
 
-        Expiration is one atomic change in generation v2, and one change per branch and tag in v1.
+        Expiration is one atomic change in generations v2 and draft, and one change per branch and
+        tag in v1.
         An interrupted expiration can be repeated.
         """
 
@@ -216,9 +223,10 @@ class Refs(ABC):
         raise self._unsupported_error("feature flags")
 
     def _unsupported_error(self, feature: str) -> FormatError:
-        return FormatError(
-            f"{feature} needs a repository of version 2, but {self._storage.url} has version 1: "
-            "upgrade it with icefloe.upgrade_icechunk_repository, or create a repository with "
-            "spec_version=2",
+        return unsupported_error(
+            feature,
+            self.generation,
+            url=self._storage.url,
+            alternative="create a repository with spec_version=2",
             kind=ErrorKind.UNSUPPORTED_SPEC_VERSION,  # as Icechunk 2.3.0
         )

@@ -18,7 +18,8 @@ from icefloe.errors import (
     SessionStateError,
     SnapshotNotFoundError,
 )
-from icefloe.format.keys import REPO, format_branch_key
+from icefloe.format.keys import REPO, STATE, format_branch_key
+from icefloe.format.sequence.keys import format_branch_prefix
 from icefloe.refs.names import MAIN
 
 if TYPE_CHECKING:
@@ -32,15 +33,15 @@ _MAX_NAMES = 10
 
 def missing_repository_error(url: str) -> RepositoryNotFoundError:
     return RepositoryNotFoundError(
-        f"there is no repository at {url}: neither '{REPO}' nor '{format_branch_key(MAIN)}' "
-        "exists; check that the URL is the root of the repository"
+        f"there is no repository at {url}: neither '{REPO}' nor '{format_branch_key(MAIN)}' nor "
+        f"'{STATE}' nor '{format_branch_prefix(MAIN)}' exists; check that the URL is the root of "
+        "the repository"
     )
 
 
-def deleted_repository_error(url: str) -> RepositoryNotFoundError:
+def deleted_repository_error(key: str, url: str) -> RepositoryNotFoundError:
     return RepositoryNotFoundError(
-        f"'{REPO}' is missing in {url}: the repository has been deleted or moved since "
-        "it was opened"
+        f"'{key}' is missing in {url}: the repository has been deleted or moved since it was opened"
     )
 
 

@@ -15,6 +15,7 @@ import asyncio
 import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
 
 from icefloe.model.byte_range import Bounded
@@ -124,6 +125,11 @@ class Storage(ABC):
     @abstractmethod
     def url(self) -> str:
         """URL of the root, without credentials, for messages."""
+
+    @property
+    def store_root_url(self) -> str | None:
+        """URL of the root of the immutable files, if it differs from `url`."""
+        return None
 
     @property
     def read_only(self) -> bool:
@@ -248,6 +254,14 @@ class Storage(ABC):
         ``prefix`` is empty or ends in ``/``.
         """
 
+    def list_first(self, prefix: str, limit: int) -> Sequence[ObjectInfo]:
+        """List the first objects whose key starts with ``prefix``, at most ``limit``.
+
+        One request for one page of a listing in object stores. No key may have a ``/`` after the
+        prefix: some services list directories in another order than the keys in them.
+        """
+        return list(islice(self.list(prefix), limit))
+
     @abstractmethod
     def head(self, key: str) -> ObjectInfo:
         """Fetch the metadata of one object; one request."""
@@ -255,6 +269,13 @@ class Storage(ABC):
     @abstractmethod
     def copy(self, source: str, target: str) -> None:
         """Copy an object within the storage, replacing ``target`` if it exists."""
+
+    def flush_fresh(self) -> None:
+        """Make all `Fresh` puts that have ended durable, also those of other processes.
+
+        Every put of another mode does so too. A storage whose puts are durable does nothing.
+        """
+        return
 
     def delete_abandoned_uploads(
         self,
