@@ -209,8 +209,7 @@ def format_decimals(values: NDArray[np.unsignedinteger]) -> NDArray[np.uint8]:
     """Format a column of numbers; return a padded row of bytes for each."""
     largest = int(values.max(initial=0))
     if largest < _GROUP:
-        words = np.asarray(_ONLY_DIGITS[values]).reshape(-1, 1)
-        return words.view(np.uint8)
+        return np.asarray(_ONLY_DIGITS[values]).reshape(-1, 1).view(np.uint8)
     num_groups = -(-len(str(largest)) // 4)
     words = np.empty((len(values), num_groups), np.uint32)
     rest = values.astype(np.uint64)
