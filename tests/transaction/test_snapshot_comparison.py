@@ -199,7 +199,8 @@ class _Writer:
         node = transaction.require_array(place[0])
         data = node.node_data
         base = transaction.base.by_id.get(node.id)
-        has_manifests = base is not None and getattr(base.node_data, "manifests", ())
+        base_data = None if base is None else base.node_data
+        has_manifests = isinstance(base_data, ArrayNodeData) and bool(base_data.manifests)
         if has_manifests or transaction.changes.adopted.get(node.id):
             return
         assert isinstance(data, ArrayNodeData)
@@ -317,7 +318,9 @@ _BOXES = st.tuples(*[st.tuples(st.integers(0, 4), st.integers(1, 3))] * 2)
 
 
 @st.composite
-def _array_versions(draw: st.DrawFn) -> tuple[list[Manifest], list[tuple[list[Any], Coords]]]:
+def _array_versions(
+    draw: st.DrawFn,
+) -> tuple[list[Manifest], list[tuple[list[ManifestRef], Coords]]]:
     """Draw manifests, and two versions of an array that each have some of them in some order."""
     node_id = NodeId.from_number(1)
     manifests = []
@@ -336,7 +339,7 @@ def _array_versions(draw: st.DrawFn) -> tuple[list[Manifest], list[tuple[list[An
     )
     pool = [ManifestRef(draw(st.sampled_from(manifests)).id, draw(extents)) for _ in range(5)]
     grids = st.sampled_from([(6, 6), (6, 6), (4, 5)])
-    versions = [
+    versions: list[tuple[list[ManifestRef], Coords]] = [
         (draw(st.lists(st.sampled_from(pool), max_size=5, unique=True)), draw(grids))
         for _ in range(2)
     ]
@@ -354,7 +357,7 @@ def _make_tree(refs: list[ManifestRef], grid: Coords) -> Tree:
 @settings(max_examples=examples(100, thorough=5000), deadline=None)
 @given(_array_versions())
 def test_the_first_of_overlapping_manifests_wins(
-    drawn: tuple[list[Manifest], list[tuple[list[Any], Coords]]],
+    drawn: tuple[list[Manifest], list[tuple[list[ManifestRef], Coords]]],
 ) -> None:
     """A comparison sees the references that readers see, however manifests overlap."""
     manifests, versions = drawn
@@ -369,7 +372,7 @@ def test_the_first_of_overlapping_manifests_wins(
         assets.cache(tree, ())
         transaction = connection.begin_transaction(tree.snapshot.id)
         contents.append(_read_all(transaction, tree)[NodeId.from_number(1)])
-    log = compare_snapshots(*trees, assets)
+    log = compare_snapshots(trees[0], trees[1], assets)
     old, new = contents
     differing = {key for key in {*old, *new} if old.get(key) != new.get(key)}
     assert _to_sets(log).get(NodeId.from_number(1), set()) == differing
@@ -434,7 +437,7 @@ def test_shared_manifests_are_not_read() -> None:
     (before, after), storage, assets = _make_split_repository(MemoryStorage())
     trees = [assets.fetch_tree(before), assets.fetch_tree(after)]
     storage.forget()
-    log = compare_snapshots(*trees, assets)
+    log = compare_snapshots(trees[0], trees[1], assets)
     assert _to_sets(log) == {trees[1].snapshot.nodes[-1].id: {(3,)}}
     assert sorted(key.partition("/")[0] for key in storage.keys()) == ["manifests"] * 2  # noqa: SIM118
 
