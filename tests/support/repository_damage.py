@@ -180,8 +180,8 @@ def _damage_table(data: bytes, random: random.Random) -> bytes:
             names = [f"{name}x" if name == column else name for name in table.column_names]
             table = table.rename_columns(names)
         case 2:
-            rows = [random.randrange(table.num_rows) for _ in range(table.num_rows + 1)]
-            table = table.take(rows) if table.num_rows else table
+            if table.num_rows:
+                table = table.take(random.choices(range(table.num_rows), k=table.num_rows + 1))
         case 3:
             table = table.set_column(at, column, pa.nulls(table.num_rows, table[column].type))
         case 4:
