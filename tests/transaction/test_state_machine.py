@@ -480,8 +480,12 @@ class OneWriter(RuleBasedStateMachine):
 
     @rule(tag=_TAGS)
     def delete_tag(self, tag: str) -> None:
-        """Delete a tag."""
-        if tag in self.tags:
+        """Delete a tag, where that can be."""
+        if tag in self.tags and not get_generation(self.generation).can_delete_tags:
+            with pytest.raises(FormatError) as refused:
+                self.repository.delete_tag(tag)
+            assert refused.value.kind is ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION
+        elif tag in self.tags:
             self.repository.delete_tag(tag)
             self.deleted_tags.add(tag)
             del self.tags[tag]
