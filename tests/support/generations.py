@@ -6,6 +6,7 @@ and assert the refusal.
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Final
 
 import pytest
@@ -38,3 +39,13 @@ def examples_of(generation: str, usual: int, *, thorough: int) -> int:
     """Return the number of Hypothesis examples; a third for the older generations."""
     number = examples(usual, thorough=thorough)
     return max(1, number // 3) if generation in OLDER else number
+
+
+def find_kind(key: str, generation: str) -> str:
+    """Return which files of a generation have such a key: ``manifests``, say; else the key."""
+    layout = GENERATIONS[generation].layout
+    for field in fields(layout):
+        kind = getattr(layout, field.name)
+        if kind is not None and kind.parse_name(key):
+            return field.name
+    return key
