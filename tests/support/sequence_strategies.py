@@ -28,9 +28,8 @@ from icefloe.model.snapshot import ManifestFileInfo, Snapshot, SnapshotInfo
 from support.format_strategies import (
     CHECKSUMS,
     INLINE,
-    JSON_VALUES,
     LOCATIONS,
-    METADATA,
+    KEYS,
     PATHS,
     TEXTS,
     TIMES,
@@ -50,10 +49,17 @@ PAYLOADS = st.one_of(
     st.builds(VirtualChunkRef, LOCATIONS, up_to(U64), up_to(U64), CHECKSUMS),
     st.builds(InlineChunk, INLINE),
 )
-SHORT_TEXTS = st.text(max_size=4)
-ATTRIBUTES = st.dictionaries(
-    st.text(st.characters(codec="utf-8"), max_size=5), JSON_VALUES, max_size=3
+JSON_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), U64)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(codec="utf-8"), max_size=40),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
+    max_leaves=8,
 )
+METADATA = st.dictionaries(TEXTS, JSON_VALUES, max_size=4)
+ATTRIBUTES = st.dictionaries(KEYS, JSON_VALUES, max_size=3)
 
 
 @st.composite
@@ -107,14 +113,19 @@ def array_documents(draw: st.DrawFn) -> dict[str, Any]:
         "data_type": data_type,
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunks}},
         "chunk_key_encoding": draw(
-            st.sampled_from([{"name": "default", "configuration": {"separator": "/"}}, "default"])
+            st.sampled_from(
+                [{"name": "default", "configuration": {"separator": "/"}}, {"name": "default"}]
+            )
         ),
         "fill_value": fill_value,
         "codecs": draw(
             st.sampled_from(
                 [
                     [{"name": "bytes", "configuration": {"endian": "little"}}],
-                    [{"name": "bytes"}, {"name": "zstd", "configuration": {"level": 0}}],
+                    [
+                        {"name": "bytes", "configuration": {"endian": "big"}},
+                        {"name": "zstd", "configuration": {"level": 0, "checksum": False}},
+                    ],
                 ]
             )
         ),
