@@ -28,8 +28,8 @@ from icefloe.model.snapshot import ManifestFileInfo, Snapshot, SnapshotInfo
 from support.format_strategies import (
     CHECKSUMS,
     INLINE,
-    LOCATIONS,
     KEYS,
+    LOCATIONS,
     PATHS,
     TEXTS,
     TIMES,
@@ -108,7 +108,7 @@ def array_documents(draw: st.DrawFn) -> dict[str, Any]:
     ndim = draw(st.integers(0, 3))
     shape = draw(st.lists(st.integers(0, U32), min_size=ndim, max_size=ndim))
     chunks = draw(st.lists(st.integers(1, U64), min_size=ndim, max_size=ndim))
-    document = {
+    document: dict[str, Any] = {
         "shape": shape,
         "data_type": data_type,
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunks}},
@@ -141,10 +141,10 @@ def array_documents(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def nodes_at(draw: st.DrawFn, node_id: NodeId, path: Any) -> NodeSnapshot:
-    """Groups and arrays at a path."""
+    """Draw a group or an array at a path."""
     if draw(st.booleans()):
-        document = {"attributes": draw(ATTRIBUTES), "zarr_format": 3, "node_type": "group"}
-        user_data = CODEC.normalize_document(json.dumps(document).encode(), "zarr.json")
+        group = {"attributes": draw(ATTRIBUTES), "zarr_format": 3, "node_type": "group"}
+        user_data = CODEC.normalize_document(json.dumps(group).encode(), "zarr.json")
         return NodeSnapshot(node_id, path, user_data, GroupNodeData())
     document = draw(array_documents())
     user_data = CODEC.normalize_document(json.dumps(document).encode(), "zarr.json")
