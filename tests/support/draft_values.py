@@ -171,6 +171,10 @@ def fetcher(files: Mapping[AttributesId, bytes]) -> Any:
     return lambda attributes_id: (f"a/{attributes_id}.parquet", files[attributes_id])
 
 
+def _require_file(error: FormatError) -> None:
+    assert str(error).startswith(FILE), error
+
+
 def judge_inventory(data: bytes, manifest_id: ManifestId) -> bool:
     """Decode damaged bytes; return whether they were accepted, and can be written again."""
     with warnings.catch_warnings(), np.errstate(all="raise"):
@@ -178,7 +182,7 @@ def judge_inventory(data: bytes, manifest_id: ManifestId) -> bool:
         try:
             manifest = CODEC.decode_manifest(data, FILE, manifest_id)
         except FormatError as error:
-            assert str(error).startswith(FILE)
+            _require_file(error)
             return False
         written = CODEC.encode_manifest(manifest, None)
         assert CODEC.decode_manifest(written, FILE, manifest_id) == manifest
@@ -200,7 +204,7 @@ def judge_structure(
         try:
             snapshot = CODEC.decode_snapshot(data, FILE, snapshot_id, fetch)
         except FormatError as error:
-            assert str(error).startswith(FILE)
+            _require_file(error)
             return False
         try:
             written = CODEC.encode_snapshot(snapshot)
