@@ -1,1 +1,1 @@
-"""The encoding of the generation draft: JSON and Parquet (docs/format/draft.md)."""
+"""The encoding of generation draft: JSON and Parquet files (docs/format/draft.md)."""
