@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Never
@@ -36,6 +35,7 @@ from support.sequence_schemas import validate
 from support.sequence_strategies import CODEC, snapshots
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Mapping
 
 FILE = "s/damaged.json"
@@ -98,11 +98,13 @@ def test_damaged_files(snapshot: Snapshot, source: random.Random) -> None:
         try:
             again = decode(damage_json(data, source), snapshot.id, files)
         except FormatError as error:
-            assert str(error).startswith((FILE, "a/"))
+            if not str(error).startswith((FILE, "a/")):
+                raise
             continue
         if again.parent_id is None or again.recent_ancestors:
             second = CODEC.place_attributes(again)
-            assert decode(CODEC.encode_snapshot(second[0]), snapshot.id, {**files, **second[1]})
+            data_again = CODEC.encode_snapshot(second[0])
+            assert decode(data_again, snapshot.id, {**files, **second[1]}).id == snapshot.id
 
 
 @given(st.binary(max_size=100) | st.text(max_size=50).map(str.encode))
@@ -181,7 +183,7 @@ def test_written_form() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "ranges", "extents"),
+    "shape, ranges, extents",
     [
         ((), (), [[], []]),
         ((4,), (), []),
@@ -304,7 +306,8 @@ def test_bad_attributes_files(monkeypatch: pytest.MonkeyPatch) -> None:
     node = replace(make_group(1, "/a", {}), attributes_ref=AttributesRef(attributes_id, 1))
     snapshot = make_snapshot(node)
     data = CODEC.encode_snapshot(snapshot)
-    assert decode(data, snapshot.id, {attributes_id: b'{"attributes":[{},{"a":1}]}'})
+    good = decode(data, snapshot.id, {attributes_id: b'{"attributes":[{},{"a":1}]}'})
+    assert json.loads(good.nodes[0].user_data)["attributes"] == {"a": 1}
     for content in (
         b"",
         b"{}",
@@ -348,7 +351,7 @@ REF = ["nodes", "/array", "node_data", "Array", 1, 0]
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "reason"),
+    "path, value, reason",
     [
         (["metadata", "id"], [0] * 15, "must have 16 bytes"),
         (["metadata", "id"], [0] * 16, "renamed or swapped"),

@@ -69,7 +69,7 @@ def damage(data: bytes, random: random.Random) -> bytes:
 
 
 def mutate(data: bytes, random: random.Random) -> bytes:
-    """Change bytes at a few places."""
+    """Change bytes in one to eight places."""
     out = bytearray(data)
     for _ in range(random.choice((1, 1, 1, 2, 3, 8))):
         if not out:

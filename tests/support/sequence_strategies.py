@@ -28,9 +28,8 @@ from icefloe.model.snapshot import ManifestFileInfo, Snapshot, SnapshotInfo
 from support.format_strategies import (
     CHECKSUMS,
     INLINE,
-    JSON_VALUES,
+    KEYS,
     LOCATIONS,
-    METADATA,
     PATHS,
     TEXTS,
     TIMES,
@@ -50,10 +49,17 @@ PAYLOADS = st.one_of(
     st.builds(VirtualChunkRef, LOCATIONS, up_to(U64), up_to(U64), CHECKSUMS),
     st.builds(InlineChunk, INLINE),
 )
-SHORT_TEXTS = st.text(max_size=4)
-ATTRIBUTES = st.dictionaries(
-    st.text(st.characters(codec="utf-8"), max_size=5), JSON_VALUES, max_size=3
+JSON_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), U64)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(codec="utf-8"), max_size=40),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
+    max_leaves=8,
 )
+METADATA = st.dictionaries(TEXTS, JSON_VALUES, max_size=4)
+ATTRIBUTES = st.dictionaries(KEYS, JSON_VALUES, max_size=3)
 
 
 @st.composite
@@ -102,19 +108,24 @@ def array_documents(draw: st.DrawFn) -> dict[str, Any]:
     ndim = draw(st.integers(0, 3))
     shape = draw(st.lists(st.integers(0, U32), min_size=ndim, max_size=ndim))
     chunks = draw(st.lists(st.integers(1, U64), min_size=ndim, max_size=ndim))
-    document = {
+    document: dict[str, Any] = {
         "shape": shape,
         "data_type": data_type,
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunks}},
         "chunk_key_encoding": draw(
-            st.sampled_from([{"name": "default", "configuration": {"separator": "/"}}, "default"])
+            st.sampled_from(
+                [{"name": "default", "configuration": {"separator": "/"}}, {"name": "default"}]
+            )
         ),
         "fill_value": fill_value,
         "codecs": draw(
             st.sampled_from(
                 [
                     [{"name": "bytes", "configuration": {"endian": "little"}}],
-                    [{"name": "bytes"}, {"name": "zstd", "configuration": {"level": 0}}],
+                    [
+                        {"name": "bytes", "configuration": {"endian": "big"}},
+                        {"name": "zstd", "configuration": {"level": 0, "checksum": False}},
+                    ],
                 ]
             )
         ),
@@ -130,10 +141,10 @@ def array_documents(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def nodes_at(draw: st.DrawFn, node_id: NodeId, path: Any) -> NodeSnapshot:
-    """Groups and arrays at a path."""
+    """Draw a group or an array at a path."""
     if draw(st.booleans()):
-        document = {"attributes": draw(ATTRIBUTES), "zarr_format": 3, "node_type": "group"}
-        user_data = CODEC.normalize_document(json.dumps(document).encode(), "zarr.json")
+        group = {"attributes": draw(ATTRIBUTES), "zarr_format": 3, "node_type": "group"}
+        user_data = CODEC.normalize_document(json.dumps(group).encode(), "zarr.json")
         return NodeSnapshot(node_id, path, user_data, GroupNodeData())
     document = draw(array_documents())
     user_data = CODEC.normalize_document(json.dumps(document).encode(), "zarr.json")
