@@ -25,6 +25,7 @@ from icefloe.storage.latency import LatencyStorage
 from support import SUPPORT
 from support.counting_storage import CountingStorage
 from support.faulty_storage import FaultyStorage
+from support.generations import find_kind
 from support.histories import (
     UNPACKED,
     commit,
@@ -54,8 +55,11 @@ def test_only_reachable_files_remain(tmp_path: Path, generation: str) -> None:
     listed = files(root)
     summary = repository.garbage_collect(_now())
     assert summary == planned
+    layout = get_generation(generation).layout
+    num_garbage = 3 if get_generation(generation).has_repo_info else 2  # one amended away
     assert (summary.snapshots_deleted, summary.transaction_logs_deleted) == (
-        (2, 2) if generation == "v1" else (3, 3)
+        num_garbage,
+        num_garbage if layout.transaction_logs else 0,
     )
     assert summary.chunks_deleted >= 9
     counts = (
@@ -66,8 +70,8 @@ def test_only_reachable_files_remain(tmp_path: Path, generation: str) -> None:
     reopened = Repository.open(LocalStorage(root))
     assert read_everything(reopened) == before
     assert repository.garbage_collect(_now()) == GCSummary()
-    in_use = {f"snapshots/{snapshot_id}" for snapshot_id in before}
-    assert {name for name in files(root) if name.startswith("snapshots/")} == in_use
+    in_use = {layout.snapshots.format_key(snapshot_id) for snapshot_id in before}
+    assert {name for name in files(root) if layout.snapshots.parse_name(name)} == in_use
 
 
 def test_recent_files_are_kept(tmp_path: Path, generation: str) -> None:
@@ -79,7 +83,7 @@ def test_recent_files_are_kept(tmp_path: Path, generation: str) -> None:
     assert repository.garbage_collect(written_at(5)) == GCSummary()
     # Recent unreachable snapshots need their chunks; the unused chunk is deleted.
     for name in files(root):
-        if name.startswith("chunks/"):
+        if find_kind(name, generation) == "chunks":
             os.utime(root / name, (written_at(4).timestamp(),) * 2)
     summary = repository.garbage_collect(written_at(5))
     assert (summary.chunks_deleted, summary.snapshots_deleted) == (3, 0)
@@ -90,8 +94,14 @@ def test_foreign_files_are_kept(tmp_path: Path, generation: str) -> None:
     """Files whose names are not ids are kept, and so are backups of ``repo``, for the ops log."""
     root = tmp_path / "repo"
     repository, _ = make_history(root, generation)
-    foreign = ["chunks/README", "chunks/sub/0123456789ABCDEFGHJK", "snapshots/0123456789abcdefghj0"]
-    foreign += ["manifests/.hidden", "other/0123456789ABCDEFGHJ0", "overwritten/repo.x"]
+    layout = get_generation(generation).layout
+    foreign = [
+        layout.chunks.format_key("README"),
+        layout.chunks.format_key("sub/0123456789ABCDEFGHJK"),
+        layout.snapshots.format_key("0123456789abcdefghj0"),
+        layout.manifests.format_key(".hidden"),
+    ]
+    foreign += ["other/0123456789ABCDEFGHJ0", "overwritten/repo.x"]
     for name in foreign:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(b"precious")
@@ -114,7 +124,8 @@ def test_packs(tmp_path: Path, generation: str) -> None:
     session.commit("four rows in one pack")
     for row in (0, 1, 2):
         commit(repository, "a", row, 10 + row)
-    assert len(list((root / "chunks").iterdir())) == 4
+    chunks = get_generation(generation).layout.chunks
+    assert len(list((root / chunks.prefix).iterdir())) == 4
     assert repository.chunk_storage_stats().native_bytes == 8 * (4 + 3) * 300
     repository.expire_snapshots(_now())
     # Of the first pack only row 3 is left, and of it not everything counts.
@@ -134,7 +145,7 @@ def test_missing_files(tmp_path: Path, generation: str, kind: str) -> None:
     root = tmp_path / "repo"
     repository, ids = make_history(root, generation)
     name = ids[5] if kind == "snapshots" else repository.list_manifest_files(ids[6])[0].id
-    (root / kind / name).unlink()
+    (root / getattr(get_generation(generation).layout, kind).format_key(name)).unlink()
     before = files(root)
     with pytest.raises(ObjectNotFoundError):
         Repository.open(LocalStorage(root)).garbage_collect(_now())
@@ -170,12 +181,14 @@ def test_killed_collections(tmp_path: Path, generation: str) -> None:
 
 def test_failing_deletes(tmp_path: Path, generation: str) -> None:
     """After a failure no referenced file is deleted, and the summary reports it."""
+    has_logs = get_generation(generation).has_transaction_logs
+    failing = "transaction_logs" if has_logs else "manifests"
     root = tmp_path / "repo"
     repository, _ = make_history(root, generation)
     before = files(root)
 
     def fail(number: int, name: str, key: str) -> None:
-        if name == "delete_many" and key.startswith("transactions/"):
+        if name == "delete_many" and find_kind(key, generation) == failing:
             raise StorageError("no deleting today")
 
     storage = FaultyStorage(LocalStorage(root), fail)
@@ -183,7 +196,7 @@ def test_failing_deletes(tmp_path: Path, generation: str) -> None:
     assert summary.snapshots_deleted == len(before - files(root)) > 0
     assert summary.objects_failed_to_delete > 0
     assert summary.delete_errors == ["no deleting today"]
-    assert summary.skipped_phases == ["manifests", "chunks"]
+    assert summary.skipped_phases == (["manifests", "chunks"] if has_logs else ["chunks"])
     with pytest.raises(StorageError, match="no deleting today") as raised:
         collect_garbage(
             storage,
@@ -219,12 +232,11 @@ def test_progress(tmp_path: Path, generation: str) -> None:
     storage = LocalStorage(tmp_path / "repo")
     collect_garbage(storage, get_generation(generation), older_than=_now(), progress=steps.append)
     phases = list(dict.fromkeys(step.phase for step in steps))
-    assert phases[-4:] == [
-        Phase.DELETE_SNAPSHOTS,
-        Phase.DELETE_TRANSACTION_LOGS,
-        Phase.DELETE_MANIFESTS,
-        Phase.DELETE_CHUNKS,
-    ]
+    expected = [Phase.DELETE_SNAPSHOTS, Phase.DELETE_MANIFESTS, Phase.DELETE_CHUNKS]
+    if get_generation(generation).has_transaction_logs:
+        expected.insert(1, Phase.DELETE_TRANSACTION_LOGS)
+    assert [phase for phase in phases if phase in expected] == expected
+    assert phases[-1] == Phase.DELETE_CHUNKS
     assert steps[-1].done == steps[-1].total
     assert all(step.done <= step.total for step in steps)
 
@@ -323,12 +335,13 @@ def _commit_at(at: int, generation: str) -> int | None:
         get_generation(generation),
         older_than=_now() + timedelta(days=1),
     )
-    last_check = requests.index(("delete_many", _first_deleted_chunk(requests))) - 1
+    last_check = requests.index(("delete_many", _first_deleted_chunk(requests, generation))) - 1
     return len(read_everything(Repository.open(storage))) if at < last_check else None
 
 
-def _first_deleted_chunk(requests: list[tuple[str, str]]) -> str:
-    return next(key for name, key in requests if name == "delete_many" and key[:7] == "chunks/")
+def _first_deleted_chunk(requests: list[tuple[str, str]], generation: str) -> str:
+    deleted = [key for name, key in requests if name == "delete_many"]
+    return next(key for key in deleted if find_kind(key, generation) == "chunks")
 
 
 def test_new_branch_at_an_unreachable_snapshot(generation: str) -> None:
@@ -338,7 +351,7 @@ def test_new_branch_at_an_unreachable_snapshot(generation: str) -> None:
 
     def create(number: int, name: str, key: str) -> None:
         # The collection has already marked the live files.
-        if name == "get" and key.startswith("manifests/") and not created:
+        if name == "get" and find_kind(key, generation) == "manifests" and not created:
             created.append(key)
             repository.create_branch("again", unreachable)
 

@@ -12,6 +12,7 @@ from icefloe.repository import Repository
 from icefloe.session.connection import _unpickled
 from icefloe.storage import LocalStorage, MemoryStorage
 from support.counting_storage import CountingStorage
+from support.generations import find_kind
 
 if TYPE_CHECKING:
     from icefloe.session import Session
@@ -61,7 +62,7 @@ def test_many_tasks_fetch_the_snapshot_once(generation: str) -> None:
     task = pickle.dumps(reader)
     for _ in range(20):
         assert can_read(pickle.loads(task))  # noqa: S301
-    asked = [key.split("/")[0] for key in storage.keys(None)]
+    asked = [find_kind(key, generation) for key in storage.keys(None)]
     assert {kind: asked.count(kind) for kind in set(asked)} == {
         "snapshots": 1,
         "manifests": 1,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import numpy as np
 import zarr
 
-from icefloe.format.generation import get_generation
+from icefloe.format.generation import GENERATIONS, get_generation
 from icefloe.model.config import PackingConfig, RepositoryConfig
 from icefloe.repository import Repository
 from icefloe.storage import LocalStorage
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
 FIRST_WRITTEN = datetime(2020, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 UNPACKED = RepositoryConfig(packing=PackingConfig(max_chunk_bytes=0))
+_FOLDERS = {
+    kind.prefix
+    for generation in GENERATIONS.values()
+    for kind in (getattr(generation.layout, field.name) for field in fields(generation.layout))
+    if kind is not None
+}
 SHAPE, CHUNKS = (4, 300), (1, 100)
 
 
@@ -81,8 +88,9 @@ def make_history(root: Path, generation: str) -> tuple[Repository, list[str]]:
     repository.create_tag("first", ids[0])
     repository.create_tag("old", ids[1])
     repository.create_tag("three", ids[3])
-    repository.create_tag("gone", ids[4])
-    repository.delete_tag("gone")
+    if get_generation(generation).can_delete_tags:
+        repository.create_tag("gone", ids[4])
+        repository.delete_tag("gone")
     repository.create_branch("same-as-main", ids[6])
     session = repository.writable_session("main")
     write(session, "a", 0, -1)  # chunks that no commit ever had
@@ -95,12 +103,8 @@ def written_at(number: int) -> datetime:
 
 
 def files(root: Path) -> set[str]:
-    """List the immutable files of a repository."""
-    return {
-        str(path.relative_to(root))
-        for kind in ("snapshots", "transactions", "manifests", "chunks")
-        for path in (root / kind).glob("*")
-    }
+    """List the immutable files of a repository of any generation."""
+    return {str(path.relative_to(root)) for kind in _FOLDERS for path in (root / kind).glob("*")}
 
 
 def read_everything(repository: Repository) -> dict[str, dict[str, bytes]]:
