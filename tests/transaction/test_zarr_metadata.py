@@ -150,13 +150,8 @@ def test_bad_rectilinear_grids(changes: dict[str, Any], problem: str) -> None:
 def test_rectilinear_grids_need_version_2(generation: str) -> None:
     """Others have no place for chunks of different lengths, and say what to do."""
     data = _document(shape=[9, 7, 8], chunk_grid=_edges([[2, 3, 4], 2, [[1, 3], 5]]))
-<<<<<<< HEAD
     with pytest.raises(FormatError, match=r"upgrade_|convert ") as caught:
         _parse(data, generation)
-=======
-    with pytest.raises(FormatError, match=r"version 2.*upgrade.*a regular chunk grid") as caught:
-        _parse(data, 1)
->>>>>>> main
     assert caught.value.kind is ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION
     assert "a/zarr.json" in str(caught.value)
     assert [dimension.num_chunks for dimension in _parse(data, "v2").shape] == [3, 4, 4]
