@@ -46,6 +46,8 @@ from icefloe.refs import change_counter, changes, ref_errors, retention
 from icefloe.refs.history import walk_history
 from icefloe.refs.interface import Refs
 from icefloe.refs.names import MAIN, require_ref_name
+from icefloe.refs.ops_log_reconstruction import reconstruct_ops_log
+from icefloe.refs.repeated_creation import create_or_compare
 from icefloe.storage.backoff import compute_backoff_s
 from icefloe.storage.interface import Create, UpdateIfMatch
 
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
     from icefloe.refs.changes import Change, ChangeResult
     from icefloe.refs.interface import SnapshotSource
     from icefloe.refs.retention import ExpirationPolicy
+    from icefloe.refs.state import RefsState
     from icefloe.storage.interface import Storage, Version
 
 _IMMEDIATE_TRIES = 5
@@ -99,6 +102,24 @@ class RepoFile(Refs):
             config=config,
         )
         storage.put(REPO, encode_repo_info(info), Create())
+
+    @classmethod
+    def restore(cls, storage: Storage, state: RefsState) -> None:
+        """Create ``repo`` with a reconstructed ops log, in one put."""
+        infos = {info.id: info for info in state.snapshots}
+        *_, root = walk_history(state.branches[MAIN], infos.__getitem__)
+        updates = reconstruct_ops_log(state.branches, state.tags, {}, infos)
+        info = RepoInfo(
+            spec_version=cls.generation.spec_version,
+            branches=dict(state.branches),
+            tags=dict(state.tags),
+            deleted_tags=state.deleted_tags,
+            snapshots=tuple(infos[snapshot_id] for snapshot_id in sorted(infos)),
+            status=RepoStatus(RepoAvailability.online, root.flushed_at),
+            latest_updates=tuple(reversed(updates)),
+            config=state.config,
+        )
+        create_or_compare(storage, REPO, encode_repo_info(info))
 
     def fetch(self) -> RepoInfo:
         """Fetch the current state, or return the pinned one."""
