@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from icefloe.assets import Assets
 from icefloe.errors import PreconditionFailedError
-from icefloe.maintenance.conversion.object_ids import map_id, map_id_rows
+from icefloe.maintenance.conversion.object_ids import map_id_rows
 from icefloe.maintenance.limits import Budget, map_bounded
 from icefloe.maintenance.progress import Phase, Step
 from icefloe.maintenance.repository_reader import DECODED_BYTES_PER_REF, NO_CACHE
@@ -17,9 +18,10 @@ from icefloe.model.manifest import Manifest
 from icefloe.model.snapshot import ManifestFileInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from icefloe.format.location_compression import LocationCompression
+    from icefloe.maintenance.conversion.object_ids import MapManifestId
     from icefloe.maintenance.conversion.plan import ConversionPlan, Source
     from icefloe.model.ids import NodeId
 
@@ -31,7 +33,7 @@ def convert_manifests(
     plan: ConversionPlan,
     target: Assets,
     location_compression: LocationCompression | None,
-    map_manifest_id: Callable[[ManifestId], ManifestId],
+    map_manifest_id: MapManifestId,
 ) -> dict[ManifestId, ManifestFileInfo]:
     """Write all manifests that the target lacks; return their entries, by id in the source."""
     assets = Assets(source.storage, source.generation, NO_CACHE)
@@ -50,7 +52,9 @@ def convert_manifests(
             target.generation.id_size,
         )
         entry, file = target.encode_manifest(manifest, location_compression)
-        target.publish(file)
+        # Another run of this conversion may write the same file at the same time.
+        with contextlib.suppress(PreconditionFailedError):
+            target.publish(file)
         return info.id, entry
 
     limits, infos = source.limits, list(plan.manifests.values())
@@ -86,11 +90,6 @@ def convert_manifest(
         if node_id in node_ids and (array := converted.get_array(node_id)) is not None
     }
     return Manifest.of(manifest_id, arrays)
-
-
-def make_id_map(id_size: int) -> Callable[[ManifestId], ManifestId]:
-    """Return the map of manifest ids to another size."""
-    return lambda manifest_id: map_id(manifest_id, id_size)
 
 
 def _list_manifests(target: Assets) -> dict[ManifestId, int]:

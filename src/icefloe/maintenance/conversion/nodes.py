@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from icefloe.errors import FormatError, InvalidInputError
-from icefloe.maintenance.conversion.object_ids import map_id
 from icefloe.model.node import ArrayNodeData, ManifestRef, NodeSnapshot
 from icefloe.transaction.zarr_metadata import parse_node_metadata
 
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from icefloe.format.generation import Generation
+    from icefloe.maintenance.conversion.object_ids import MapManifestId
     from icefloe.model.ids import NodeId
     from icefloe.model.node import NodeData
 
@@ -24,8 +24,9 @@ _MAX_CACHED_DOCUMENTS = 10_000
 class NodeConverter:
     """Converts nodes to a generation; equal documents are converted once."""
 
-    def __init__(self, target: Generation) -> None:
+    def __init__(self, target: Generation, map_manifest_id: MapManifestId) -> None:
         self._target = target
+        self._map_manifest_id = map_manifest_id
         # Most nodes are the same in successive snapshots.
         self._convert_document = lru_cache(_MAX_CACHED_DOCUMENTS)(self._convert_new_document)
 
@@ -44,7 +45,7 @@ class NodeConverter:
             # The new shape has what only some generations store, such as chunk lengths.
             shape = parsed.shape if isinstance(parsed, ArrayNodeData) else data.shape
             manifests = tuple(
-                ManifestRef(map_id(ref.id, self._target.id_size), ref.extents)
+                ManifestRef(self._map_manifest_id(ref.id), ref.extents)
                 for ref in data.manifests
             )
             data = replace(data, shape=shape, manifests=manifests)

@@ -7,7 +7,7 @@ of a generation is mapped to that of the other.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -16,9 +16,14 @@ from icefloe.model.id_columns import find_unique_rows, format_names
 from icefloe.model.ids import ObjectId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from numpy.typing import NDArray
+
+    from icefloe.model.ids import ManifestId
+
+MapManifestId: TypeAlias = "Callable[[ManifestId], ManifestId]"
+"""Maps the id of a manifest in the source to its id in the target."""
 
 Id = TypeVar("Id", bound=ObjectId)
 

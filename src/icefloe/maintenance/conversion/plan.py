@@ -69,7 +69,7 @@ class ConversionPlan:
     chunks: ChunkFiles
 
 
-def plan_conversion(source: Source, target: Generation, *, copies_chunks: bool) -> ConversionPlan:
+def plan_conversion(source: Source, target: Generation) -> ConversionPlan:
     """Read all snapshots and manifests of the source.
 
     Raises `FormatError` of kind ``UNSUPPORTED_OPERATION_FOR_VERSION`` that lists everything that
@@ -77,7 +77,7 @@ def plan_conversion(source: Source, target: Generation, *, copies_chunks: bool) 
     """
     problems = dict.fromkeys(_find_name_problems(source.state, target))
     node_ids = make_node_ids(source.generation, target, count_children(source.state.snapshots))
-    converter = NodeConverter(target)
+    converter = NodeConverter(target, lambda manifest_id: manifest_id)
     manifests: dict[ManifestId, ManifestFileInfo] = {}
     for info, snapshot in source.read_snapshots(Phase.READ_SNAPSHOTS):
         node_ids.add_snapshot(snapshot, info.parent_id)
@@ -96,7 +96,7 @@ def plan_conversion(source: Source, target: Generation, *, copies_chunks: bool) 
                 manifests.setdefault(ref.id, ManifestFileInfo(ref.id, 0, 0))
     if problems:
         raise _unsupported_error(source, target, list(problems))
-    chunks = _find_chunks(source, manifests) if copies_chunks else ChunkFiles.merge([])
+    chunks = _find_chunks(source, manifests)
     source_size = source.generation.id_size
     for kind, rows in (
         ("snapshots", to_rows([info.id for info in source.state.snapshots], source_size)),
