@@ -159,7 +159,9 @@ class Repository:
         attribution
             Labels for the ``User-Agent`` of all requests.
         generation
-            Name of the generation, ``v1`` or ``v2``, instead of ``spec_version``.
+            Name of the generation, instead of ``spec_version``: ``v1``, ``v2``, or one that
+            Icechunk does not read: ``sequence``, for storages without conditional updates, or
+            ``draft``, with metadata in Parquet files.
 
         Raises
         ------
@@ -211,6 +213,8 @@ class Repository:
         create_version: SpecVersion | int | None = None,
         check_clean_root: bool = True,  # noqa: FBT001, FBT002 - Icechunk's signature
         attribution: Attribution | None = None,
+        *,
+        generation: str | None = None,
     ) -> Self:
         """Open a repository, or create it; safe if another process creates it concurrently."""
         attributed_storage = _add_attribution(storage, attribution)
@@ -223,6 +227,7 @@ class Repository:
                     create_version,
                     check_clean_root,
                     attribution,
+                    generation=generation,
                 )
             except AlreadyExistsError:
                 if not cls.exists(attributed_storage):
@@ -237,13 +242,16 @@ class Repository:
     @staticmethod
     def fetch_spec_version(
         storage: Storage, storage_settings: StorageSettings | None = None
-    ) -> SpecVersion | None:
-        """Return the spec version of a repository, None if there is no repository."""
+    ) -> SpecVersion | int | None:
+        """Return the spec version of a repository, None if there is no repository.
+
+        It is 0 for the generations ``draft`` and ``sequence``.
+        """
         _require_storage(storage)
         if storage_settings is not None:
             storage = storage.with_settings(storage_settings)
         version = fetch_spec_version(storage)
-        return None if version is None else SpecVersion(version)
+        return SpecVersion(version) if version else version
 
     @staticmethod
     def fetch_config(storage: Storage) -> RepositoryConfig | None:
@@ -285,13 +293,14 @@ class Repository:
         return self._attribution
 
     @property
-    def spec_version(self) -> SpecVersion:
-        """Spec version of the repository."""
-        return SpecVersion(self._connection.generation.spec_version)
+    def spec_version(self) -> SpecVersion | int:
+        """Spec version of the repository; 0 for the generations ``draft`` and ``sequence``."""
+        version = self._connection.generation.spec_version
+        return SpecVersion(version) if version else version
 
     @property
     def generation(self) -> str:
-        """Name of the generation of the specification: ``v1`` or ``v2``."""
+        """Name of the generation: ``draft``, ``sequence``, ``v1`` or ``v2``."""
         return self._connection.generation.name
 
     @property
@@ -314,7 +323,7 @@ class Repository:
         prefixes = sorted(self.authorized_virtual_container_prefixes)
         return display.render_repository_html(
             self.storage.url,
-            self._connection.generation.spec_version,
+            self._connection.generation.name,
             read_only=self.storage.read_only,
             refs=self._fetch_ref_names_if_cheap(),
             authorized_prefixes=prefixes,
@@ -534,15 +543,17 @@ class Repository:
 
     def inspect_snapshot(self, snapshot_id: str) -> dict[str, Any]:
         """Describe a snapshot file: its manifests and nodes."""
-        return inspect_dicts.inspect_snapshot(self.storage, snapshot_id)
+        return inspect_dicts.inspect_snapshot(self._connection.assets, snapshot_id)
 
     def inspect_manifest(self, manifest_id: str) -> dict[str, Any]:
         """Describe a manifest file: the number of chunks of each kind and array."""
-        return inspect_dicts.inspect_manifest(self.storage, manifest_id)
+        return inspect_dicts.inspect_manifest(self._connection.assets, manifest_id)
 
     def inspect_transaction_log(self, snapshot_id: str) -> dict[str, Any]:
         """Describe the transaction log of a snapshot: its changes by node id."""
-        return inspect_dicts.inspect_transaction_log(self.storage, snapshot_id)
+        return inspect_dicts.inspect_transaction_log(
+            self._connection.assets, self._connection.refs, snapshot_id
+        )
 
     def inspect_repo_info(self) -> dict[str, Any]:
         """Describe the repo info file (spec version 2)."""

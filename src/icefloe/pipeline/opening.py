@@ -43,6 +43,7 @@ def open_repository(
     *,
     create: bool = False,
     spec_version: int | None = None,
+    generation: str | None = None,
     containers: Iterable[str | os.PathLike[str]] = (),
     sources: Iterable[str | os.PathLike[str]] = (),
     referred: Iterable[str | os.PathLike[str]] = (),
@@ -58,6 +59,9 @@ def open_repository(
         Whether to create a missing repository.
     spec_version
         The spec version of a new repository: 1 (the default) or 2.
+    generation
+        The generation of a new repository, instead of ``spec_version``: ``draft``, ``sequence``,
+        ``v1`` or ``v2``.
     containers
         URL prefixes, or directories, that may be read. Missing containers are added and saved.
     sources
@@ -92,7 +96,9 @@ def open_repository(
     credentials = _get_credentials(config, prefixes)
     if is_new:
         target = _PlannedStorage(storage.url) if dry_run else storage
-        repository = Repository.create(target, config, credentials, spec_version=spec_version)
+        repository = Repository.create(
+            target, config, credentials, spec_version=spec_version, generation=generation
+        )
     else:
         repository = Repository.open(storage, config, credentials)
         if added and not dry_run:
