@@ -166,9 +166,7 @@ def plan_upgrade(
     ``infos`` has all snapshots in the history of branches and tags.
     """
     *_, root = walk_history(state.branches[MAIN], infos.__getitem__)
-    events = reconstruct_ops_log(
-        state.branches, state.tags, state.deleted_tag_targets, infos
-    )
+    events = reconstruct_ops_log(state.branches, state.tags, state.deleted_tag_targets, infos)
     newest = max((event.updated_at for event in events), default=now)
     migrated = OpsLogEntry(RepoMigrated(1, SPEC_VERSION), max(now, newest + _MICROSECOND))
     return RepoInfo(

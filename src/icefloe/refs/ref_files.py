@@ -41,8 +41,8 @@ from icefloe.refs import change_counter, ref_errors
 from icefloe.refs.history import walk_history
 from icefloe.refs.interface import Refs
 from icefloe.refs.names import MAIN, decode_ref_name, encode_ref_name, is_plain, require_ref_name
-from icefloe.refs.retention import plan_ref_files_expiration
 from icefloe.refs.repeated_creation import create_or_compare
+from icefloe.refs.retention import plan_ref_files_expiration
 from icefloe.storage.interface import Create, UpdateIfMatch
 
 if TYPE_CHECKING:

@@ -7,8 +7,9 @@ copied again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -99,6 +100,9 @@ class CopyResult(NamedTuple):
     failures: tuple[str, ...]
 
 
+CopyBatch: TypeAlias = Callable[[ChunkFiles], CopyResult]
+
+
 @dataclass(frozen=True, slots=True)
 class ChunkCopier:
     """Copies batches of chunk files; pickles for Spark tasks."""
@@ -166,7 +170,7 @@ class ChunkCopier:
                 return 0
             data = self.source.get(source_key).data
             if len(data) < min_size:
-                raise FormatError(  # noqa: TRY301 - reported with all others
+                raise FormatError(
                     f"has {len(data)} bytes, but references need {min_size}", file=source_key
                 )
             try:

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from icefloe.assets import Assets
 from icefloe.errors import (
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from icefloe.format.generation import Generation
-    from icefloe.maintenance.conversion.chunks import ChunkFiles, CopyResult
+    from icefloe.maintenance.conversion.chunks import ChunkFiles, CopyBatch, CopyResult
     from icefloe.maintenance.conversion.plan import ConversionPlan
     from icefloe.maintenance.progress import Progress
     from icefloe.model.ids import ManifestId
@@ -61,9 +61,15 @@ if TYPE_CHECKING:
     from icefloe.storage.interface import Storage
 
 
+class ReportBatches(Protocol):
+    """Called with the number of copied batches."""
+
+    def __call__(self, done: int, total: int) -> None:
+        """Report progress."""
+
+
 RunBatches: TypeAlias = (
-    "Callable[[Sequence[ChunkFiles], Callable[[ChunkFiles], CopyResult], Callable[[int, int], None]],"
-    " list[CopyResult]]"
+    "Callable[[Sequence[ChunkFiles], CopyBatch, ReportBatches], list[CopyResult]]"
 )
 """Calls a function on each batch, reports how many batches are done, and returns the results."""
 
@@ -106,7 +112,8 @@ def convert_storage(
         _require_empty(target)
         pinned = fetch_pinned_refs(refs)
     else:
-        _require_same_task(record, source, target, generation, to, selection)
+        task = (source.url, generation.name, to.name, selection)
+        _require_same_task(record, task, target)
         if is_repository(target):
             return _report_earlier_run(record, target, dry_run=dry_run)
         pinned = record.get_pinned_refs(refs.fetch_config())
@@ -155,9 +162,7 @@ class _Conversion:
                 kind=ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
             ) from error
         report = self.make_report(plan)
-        return replace(
-            report, num_copied_chunks=num_copied, num_transferred_bytes=num_transferred
-        )
+        return replace(report, num_copied_chunks=num_copied, num_transferred_bytes=num_transferred)
 
     def make_record(self, pinned: PinnedRefs) -> ConversionRecord:
         """Make the record of this conversion, before it begins."""
@@ -245,7 +250,13 @@ def make_location_compression(config: RepositoryConfig | None) -> LocationCompre
 
 
 def _convert_in_place(
-    refs: Refs, storage: Storage, to: Generation, selection: Selection, options: _Options
+    refs: Refs,
+    storage: Storage,
+    to: Generation,
+    selection: Selection,
+    *,
+    dry_run: bool,
+    progress: Progress,
 ) -> ConversionReport:
     """Convert v1 to v2 or back in the same root, with shared chunks."""
     if selection != Selection():
@@ -253,20 +264,48 @@ def _convert_in_place(
             "a conversion in place keeps all branches and snapshots: choose another target to "
             "convert one branch or the newest snapshot"
         )
-    pair = (refs.generation, to)
-    if pair not in {(V1, V2), (V2, V1)}:
+    losses: list[str] = []
+    num_manifests = 0
+    if (refs.generation, to) == (V1, V2):
+        info = upgrade_storage(storage, dry_run=dry_run, progress=progress)
+        branches, tags, snapshots = info.branches, info.tags, info.snapshots
+    elif (refs.generation, to) == (V2, V1):
+
+        def make_source() -> Source:
+            state = fetch_history(refs, fetch_pinned_refs(refs), selection)
+            return Source(storage, V2, state, progress=progress)
+
+        losses = find_losses(refs, make_source().state, to)
+        state, plan = downgrade_storage(make_source, dry_run=dry_run)
+        branches, tags, snapshots = state.branches, state.tags, state.snapshots
+        num_manifests = len(plan.manifests)
+    else:
         raise InvalidInputError(
             f"generations {refs.generation.name} and {to.name} have different files and cannot "
             "share a root: choose another target",
             kind=ErrorKind.INVALID_REPOSITORY_MIGRATION,
         )
-    raise NotImplementedError(storage, options)
+    return ConversionReport(
+        storage.url,
+        storage.url,
+        refs.generation.name,
+        to.name,
+        str(selection),
+        is_dry_run=dry_run,
+        is_new=not dry_run,
+        in_place=True,
+        branches=tuple(sorted(branches)),
+        tags=tuple(sorted(tags)),
+        snapshots={str(info.id): str(info.id) for info in snapshots},
+        num_manifests=num_manifests,
+        not_converted=tuple(losses),
+    )
 
 
 def _run_in_sequence(
     batches: Sequence[ChunkFiles],
-    copy: Callable[[ChunkFiles], CopyResult],
-    report: Callable[[int, int], None],
+    copy: CopyBatch,
+    report: ReportBatches,
 ) -> list[CopyResult]:
     results = []
     for number, batch in enumerate(batches, 1):
@@ -314,16 +353,10 @@ def _require_empty(target: Storage) -> None:
 
 
 def _require_same_task(
-    record: ConversionRecord,
-    source: Storage,
-    target: Storage,
-    from_: Generation,
-    to: Generation,
-    selection: Selection,
+    record: ConversionRecord, task: tuple[str, str, str, Selection], target: Storage
 ) -> None:
-    expected = (source.url, from_.name, to.name, selection)
     found = (record.source, record.from_generation, record.to_generation, record.selection)
-    if found != expected:
+    if found != task:
         raise AlreadyExistsError(
             f"{target.url} has another conversion: of {record.selection} of {record.source} from "
             f"{record.from_generation} to {record.to_generation}; choose another target, or delete "

@@ -6,13 +6,14 @@ Logs of the source are kept; where it has none, snapshots are compared with thei
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from icefloe.errors import ObjectNotFoundError
 from icefloe.maintenance.conversion.object_ids import map_id
 from icefloe.model.chunk_index_columns import ChunkIndexColumns
+from icefloe.model.ids import NodeId
 from icefloe.model.transaction_log import NODE_SETS, MoveOperation, TransactionLog
 from icefloe.transaction.snapshot_comparison import compare_snapshots
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from icefloe.assets import Assets
-    from icefloe.model.ids import NodeId, SnapshotId
+    from icefloe.model.ids import SnapshotId
     from icefloe.model.snapshot import SnapshotInfo
 
 
@@ -68,20 +69,19 @@ def map_log(
         for position, node_id in enumerate(log.updated_chunks.iter_node_ids())
         if node_id in node_ids
     }
+    sets: dict[str, Any] = {
+        name: frozenset(node_ids[node_id] for node_id in getattr(log, name) if node_id in node_ids)
+        for name in NODE_SETS
+    }
     return replace(
         log,
+        **sets,
         updated_chunks=ChunkIndexColumns.of(chunks),
         moved_nodes=tuple(
             replace(move, node_id=node_ids[move.node_id])
             for move in log.moved_nodes
             if move.node_id in node_ids
         ),
-        **{
-            name: frozenset(
-                node_ids[node_id] for node_id in getattr(log, name) if node_id in node_ids
-            )
-            for name in NODE_SETS
-        },
     )
 
 
@@ -89,7 +89,9 @@ def merge_logs(logs: Sequence[TransactionLog]) -> TransactionLog:
     """Merge the logs of successive commits, oldest first, into one with the id of the last."""
     if len(logs) == 1:
         return logs[0]
-    nodes = {name: frozenset[NodeId]().union(*(getattr(log, name) for log in logs)) for name in NODE_SETS}
+    nodes: dict[str, Any] = {
+        name: frozenset[NodeId]().union(*(getattr(log, name) for log in logs)) for name in NODE_SETS
+    }
     created = nodes["new_groups"] | nodes["new_arrays"]
     deleted = nodes["deleted_groups"] | nodes["deleted_arrays"]
     temporary = created & deleted
@@ -102,8 +104,10 @@ def merge_logs(logs: Sequence[TransactionLog]) -> TransactionLog:
     for log in logs:
         for position, node_id in enumerate(log.updated_chunks.iter_node_ids()):
             chunks.setdefault(node_id, []).append(log.updated_chunks.get_coords(position))
+    remaining: dict[str, Any] = {name: ids - temporary for name, ids in nodes.items()}
     return replace(
         logs[-1],
+        **remaining,
         updated_chunks=ChunkIndexColumns.of(
             {
                 node_id: _merge_coords(matrices)
@@ -116,7 +120,6 @@ def merge_logs(logs: Sequence[TransactionLog]) -> TransactionLog:
             for node_id, move in moves.items()
             if node_id not in created | deleted and move.from_path != move.to_path
         ),
-        **{name: ids - temporary for name, ids in nodes.items()},
     )
 
 

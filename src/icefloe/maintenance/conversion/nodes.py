@@ -45,8 +45,7 @@ class NodeConverter:
             # The new shape has what only some generations store, such as chunk lengths.
             shape = parsed.shape if isinstance(parsed, ArrayNodeData) else data.shape
             manifests = tuple(
-                ManifestRef(self._map_manifest_id(ref.id), ref.extents)
-                for ref in data.manifests
+                ManifestRef(self._map_manifest_id(ref.id), ref.extents) for ref in data.manifests
             )
             data = replace(data, shape=shape, manifests=manifests)
         node_id = node.id if ids is None else ids[node.id]

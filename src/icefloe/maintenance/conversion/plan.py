@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from icefloe.assets import Assets
@@ -40,7 +40,7 @@ class Source:
     storage: Storage
     generation: Generation
     state: RefsState
-    limits: ReadLimits = ReadLimits()
+    limits: ReadLimits = field(default_factory=ReadLimits)
     progress: Progress = ignore_progress
 
     @property
@@ -69,11 +69,14 @@ class ConversionPlan:
     chunks: ChunkFiles
 
 
-def plan_conversion(source: Source, target: Generation) -> ConversionPlan:
+def plan_conversion(
+    source: Source, target: Generation, *, with_chunks: bool = True
+) -> ConversionPlan:
     """Read all snapshots and manifests of the source.
 
-    Raises `FormatError` of kind ``UNSUPPORTED_OPERATION_FOR_VERSION`` that lists everything that
-    the target cannot express.
+    ``with_chunks`` also reads the manifests, to find the chunk files to copy. Raises `FormatError`
+    of kind ``UNSUPPORTED_OPERATION_FOR_VERSION`` that lists everything that the target cannot
+    express.
     """
     problems = dict.fromkeys(_find_name_problems(source.state, target))
     node_ids = make_node_ids(source.generation, target, count_children(source.state.snapshots))
@@ -96,7 +99,8 @@ def plan_conversion(source: Source, target: Generation) -> ConversionPlan:
                 manifests.setdefault(ref.id, ManifestFileInfo(ref.id, 0, 0))
     if problems:
         raise _unsupported_error(source, target, list(problems))
-    chunks = _find_chunks(source, manifests)
+    no_chunks = ChunkFiles.merge([], source.generation.id_size)
+    chunks = _find_chunks(source, manifests) if with_chunks else no_chunks
     source_size = source.generation.id_size
     for kind, rows in (
         ("snapshots", to_rows([info.id for info in source.state.snapshots], source_size)),

@@ -19,7 +19,6 @@ from icefloe.storage.interface import Create
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from datetime import datetime
 
     from icefloe.model.config import RepositoryConfig
     from icefloe.storage.interface import Storage
@@ -35,20 +34,13 @@ class ConversionRecord:
     source: str
     from_generation: str
     to_generation: str
-    started_at: datetime | str
+    started_at: str
     selection: Selection
     branches: Mapping[str, str]
     tags: Mapping[str, str]
     deleted_tags: tuple[str, ...]
     history: str
     snapshots: Mapping[str, str]
-
-    def is_same_task(self, other: ConversionRecord) -> bool:
-        """Whether both convert the same part of the same source to the same generation."""
-        return self._get_task() == other._get_task()
-
-    def _get_task(self) -> tuple[object, ...]:
-        return self.source, self.from_generation, self.to_generation, self.selection
 
     def get_pinned_refs(self, config: RepositoryConfig | None) -> PinnedRefs:
         """Return the branches and tags; the configuration is not recorded."""
@@ -68,7 +60,7 @@ class ConversionRecord:
             "source": self.source,
             "from": self.from_generation,
             "to": self.to_generation,
-            "started_at": str(self.started_at),
+            "started_at": self.started_at,
             "branch": self.selection.branch,
             "newest": self.selection.newest,
             "branches": dict(self.branches),

@@ -80,11 +80,12 @@ class ConversionReport:
             first_line = f"converted {task}, in {self.seconds:.1f} s"
         else:
             first_line = f"nothing to do: an earlier run converted {task}"
-        lines = [
-            first_line,
-            f"  {self.selection}: {_count(len(self.branches), 'branch', 'branches')}, "
-            f"{_count(len(self.tags), 'tag')}, {_count(len(self.snapshots), 'snapshot')}",
-        ]
+        counts = (
+            _count(len(self.branches), "branch", "branches"),
+            _count(len(self.tags), "tag"),
+            _count(len(self.snapshots), "snapshot"),
+        )
+        lines = [first_line, f"  {self.selection}: {', '.join(counts)}"]
         if self.num_manifests:
             lines.append(f"  {_count(self.num_manifests, 'manifest')}")
         if self.num_chunks:

@@ -142,7 +142,9 @@ class _SnapshotWriter:
 
     def _inherit_attributes(self, node: NodeSnapshot, parent: _Lineage | None) -> NodeSnapshot:
         """Share the attributes file of the parent if the node did not change."""
-        document, ref = (None, None) if parent is None else parent.attributes.get(node.id, (None, None))
+        document, ref = (
+            (None, None) if parent is None else parent.attributes.get(node.id, (None, None))
+        )
         return replace(node, attributes_ref=ref) if document == node.user_data else node
 
     def _encode_log(
