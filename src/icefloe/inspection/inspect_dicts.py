@@ -24,7 +24,7 @@ from icefloe.inspection.metadata_file import (
 from icefloe.model.ids import ManifestId, SnapshotId
 from icefloe.model.node import ArrayNodeData
 from icefloe.model.repo_info import FeatureFlagChanged, RepoStatus
-from icefloe.transaction.commit_log import fetch_commit_log
+from icefloe.transaction.commit_log import fetch_commit_logs
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -93,7 +93,8 @@ def inspect_transaction_log(assets: Assets, refs: Refs, snapshot_id: str) -> dic
     parsed_id = SnapshotId.parse(snapshot_id)
     layout = assets.generation.layout
     if layout.transaction_logs is None:
-        log = fetch_commit_log(assets, parsed_id, refs.fetch_snapshot_info(parsed_id).parent_id)
+        parent_id = refs.fetch_snapshot_info(parsed_id).parent_id
+        [log] = fetch_commit_logs(assets, [(parsed_id, parent_id)])
         header = {"generation": assets.generation.name}
     else:
         file = layout.transaction_logs.format_key(parsed_id)
