@@ -36,8 +36,8 @@ def create_refs(
         REF_STORES[generation.name].create(storage, initial, config)
     except PreconditionFailedError as error:
         raise _existing_repository_error(storage) from error
-    # Creators of different versions write different objects, so both can succeed. Readers look for
-    # `repo` first, so version 2 wins, and the creator of version 1 detects that here.
+    # Creators of different generations write different objects, so both can succeed. Readers look
+    # for the newest generation first, so that one wins, and the other creator detects that here.
     opened = open_refs(storage)
     if opened.refs.generation is not generation:
         raise _existing_repository_error(storage)

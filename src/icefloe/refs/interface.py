@@ -1,4 +1,4 @@
-"""The interface to the mutable state of a repository, the same for both generations."""
+"""The interface to the mutable state of a repository, the same for all generations."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from icefloe.errors import ErrorKind, FormatError
+from icefloe.format.generation import V1
+from icefloe.refs import ref_errors
 from icefloe.refs.history import collect_reachable
 from icefloe.refs.names import require_ref_name
 
@@ -32,15 +34,16 @@ class SnapshotSource(Protocol):
 class Refs(ABC):
     """Branches, tags, history and configuration of one repository.
 
-    Every change is one atomic compare-and-swap, except for expiration and branch deletion in
-    generation v1. `ConflictError` means that nothing changed; after `OutcomeUnknownError` the
-    change may or may not have taken effect.
+    Every change is one atomic compare-and-swap, or one conditional creation, except for expiration
+    and branch deletion in generation v1. `ConflictError` means that nothing changed; after
+    `OutcomeUnknownError` the change may or may not have taken effect.
 
-    Only `fetch_branches`, `fetch_tags` and `fetch_deleted_tags` list the storage, and only in
-    generation v1; everything else works without permission to list.
+    In generation v2 nothing lists the storage, and in v1 only `fetch_branches`, `fetch_tags` and
+    `fetch_deleted_tags`; everything else works without permission to list. In the generation
+    ``sequence``, everything that reads a branch lists it.
 
     Methods marked "version 2 only" raise `FormatError` of kind ``UNSUPPORTED_SPEC_VERSION`` in
-    generation v1, as in Icechunk.
+    generation v1, as in Icechunk, and ``UNSUPPORTED_OPERATION_FOR_VERSION`` in older generations.
     """
 
     generation: ClassVar[Generation]
@@ -232,6 +235,8 @@ class Refs(ABC):
         raise self._unsupported_error("feature flags")
 
     def _unsupported_error(self, feature: str) -> FormatError:
+        if self.generation is not V1:
+            return ref_errors.unsupported_error(feature, self.generation, self._storage.url)
         return FormatError(
             f"{feature} needs a repository of version 2, but {self._storage.url} has version 1: "
             "upgrade it with icefloe.upgrade_icechunk_repository, or create a repository with "

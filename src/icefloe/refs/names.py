@@ -35,8 +35,9 @@ def require_ref_name(name: str, *, in_key: bool = False, new: bool = False) -> N
         problem = "it has unprintable characters"
     elif new and in_key and not is_plain(name):
         problem = (
-            "repositories of version 1 allow ASCII letters, digits, spaces and "
-            f"{_SAFE.strip()}, because Icechunk might not find other names"
+            "repositories whose keys have names of branches and tags, of the generations v1 and "
+            f"sequence, allow ASCII letters, digits, spaces and {_SAFE.strip()}, because other "
+            "names might not be found on all storages"
         )
     if problem is not None:
         raise InvalidInputError(

@@ -1,7 +1,8 @@
 """Opens the refs of a repository and detects its generation.
 
 Opening reads the tip of main and the configuration: one request in generation v2, and three in v1,
-two of them concurrent. It does not list objects.
+two of them concurrent. Older generations are looked for only if both are absent: ``sequence`` takes
+two requests more, one of them a listing of one page. Otherwise nothing is listed.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ from icefloe.errors import (
     RefNotFoundError,
     RepositoryNotFoundError,
 )
+from icefloe.format.generation import SEQUENCE, V1, V2
 from icefloe.format.keys import REPO, format_branch_key
 from icefloe.refs import change_counter, ref_errors
+from icefloe.refs.branch_sequences import BranchSequences, MainAtOpening, find_main, has_main
+from icefloe.refs.config_file import fetch_config
 from icefloe.refs.names import MAIN
 from icefloe.refs.ref_files import RefFiles, StateAtOpening
 from icefloe.refs.repo_file import RepoFile
@@ -37,7 +41,7 @@ class OpenedRefs:
     """The refs of a repository, and the state that was read to open it.
 
     ``refs`` reads the storage on each call. ``opening_refs`` returns the state at opening: all of
-    it in generation v2, and the tip of main and the configuration in v1.
+    it in generation v2, and the tip of main and the configuration in v1 and ``sequence``.
     """
 
     refs: Refs
@@ -70,7 +74,7 @@ class RefsAtOpening:
 
 
 REF_STORES: Final[Mapping[str, type[Refs]]] = {
-    store.generation.name: store for store in (RefFiles, RepoFile)
+    store.generation.name: store for store in (BranchSequences, RefFiles, RepoFile)
 }
 """The reference store of each generation."""
 
@@ -94,37 +98,51 @@ def open_refs(storage: Storage) -> OpenedRefs:
         # Without permission to list, S3 returns this for absent objects too. Credentials that can
         # read a v1 branch can also read `repo`, so if the branch is readable, `repo` is absent.
         try:
-            return _open_ref_files(storage)
+            return _open_separate_files(storage)
         except (RepositoryNotFoundError, PermissionDeniedError):
             raise denied from None
     if opening_refs is None:
-        return _open_ref_files(storage)
+        return _open_separate_files(storage)
     return OpenedRefs(RepoFile(storage), opening_refs.fetch_config(), opening_refs)
 
 
-def _open_ref_files(storage: Storage) -> OpenedRefs:
-    refs = RefFiles(storage)
+def _open_separate_files(storage: Storage) -> OpenedRefs:
+    """Open a repository of a generation that has a file ``config.yaml``."""
     with ThreadPoolExecutor(1, "icefloe-opening") as pool:
-        config = pool.submit(refs.fetch_config)
+        config = pool.submit(fetch_config, storage)
+        refs = RefFiles(storage)
         try:
-            main = refs.fetch_branch(MAIN)
-        except RefNotFoundError as error:
-            raise ref_errors.missing_repository_error(storage.url) from error
-        state = StateAtOpening(main, config.result())
+            state = StateAtOpening(refs.fetch_branch(MAIN), config.result())
+        except RefNotFoundError:
+            return _open_branch_sequences(storage, config.result())
     return OpenedRefs(refs, state.config, RefFiles(storage, at_opening=state))
 
 
+def _open_branch_sequences(storage: Storage, config: RepositoryConfig | None) -> OpenedRefs:
+    main = find_main(storage)
+    if main is None:
+        raise ref_errors.missing_repository_error(storage.url)
+    refs = BranchSequences(storage, at_opening=MainAtOpening(main, config))
+    return OpenedRefs(BranchSequences(storage), config, refs)
+
+
 def is_repository(storage: Storage) -> bool:
-    """Whether a repository of any generation exists; at most two requests."""
-    return fetch_spec_version(storage) is not None
+    """Whether a repository of any generation exists; at most three requests."""
+    return fetch_generation(storage) is not None
 
 
 def fetch_spec_version(storage: Storage) -> int | None:
-    """Fetch the spec version of a repository, or None if none exists; at most two requests."""
-    for key, spec_version in ((REPO, 2), (format_branch_key(MAIN), 1)):
+    """Fetch the spec version of a repository, or None if none exists; at most three requests."""
+    generation = fetch_generation(storage)
+    return None if generation is None else generation.spec_version
+
+
+def fetch_generation(storage: Storage) -> Generation | None:
+    """Fetch the generation of a repository, or None if none exists; at most three requests."""
+    for key, generation in ((REPO, V2), (format_branch_key(MAIN), V1)):
         try:
             storage.head(key)
         except (ObjectNotFoundError, PermissionDeniedError):
             continue
-        return spec_version
-    return None
+        return generation
+    return SEQUENCE if has_main(storage) else None

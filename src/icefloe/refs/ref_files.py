@@ -22,10 +22,8 @@ from icefloe.errors import (
     PreconditionFailedError,
     RefNotFoundError,
 )
-from icefloe.format import config_yaml
 from icefloe.format.generation import V1
 from icefloe.format.keys import (
-    CONFIG,
     REFS,
     format_branch_key,
     format_tag_key,
@@ -37,7 +35,7 @@ from icefloe.format.keys import (
 from icefloe.format.metadata_codec import fetch_no_attributes
 from icefloe.format.ref_json import MAX_REF_SIZE, decode_ref, encode_ref
 from icefloe.model.config import CachingConfig
-from icefloe.refs import change_counter, ref_errors
+from icefloe.refs import change_counter, config_file, ref_errors
 from icefloe.refs.history import walk_history
 from icefloe.refs.interface import Refs
 from icefloe.refs.names import MAIN, decode_ref_name, encode_ref_name, is_plain, require_ref_name
@@ -54,7 +52,7 @@ if TYPE_CHECKING:
     from icefloe.refs.interface import SnapshotSource
     from icefloe.refs.retention import ExpirationPolicy
     from icefloe.refs.state import RefsState
-    from icefloe.storage.interface import Fetched, Storage, Version
+    from icefloe.storage.interface import Storage, Version
 
 
 _MAX_ATTEMPTS = 100
@@ -100,16 +98,14 @@ class RefFiles(Refs):
 
     @classmethod
     def create(cls, storage: Storage, initial: Snapshot, config: RepositoryConfig | None) -> None:
-        if config is not None:
-            with contextlib.suppress(PreconditionFailedError):
-                storage.put(CONFIG, config_yaml.dumps(config), Create())
+        config_file.create_config(storage, config)
         storage.put(format_branch_key(MAIN), encode_ref(initial.id), Create())
 
     @classmethod
     def restore(cls, storage: Storage, state: RefsState) -> None:
         """Create a file per branch and tag; the branch main comes last and publishes the rest."""
-        files = {} if state.config is None else {CONFIG: config_yaml.dumps(state.config)}
-        files |= {format_tombstone_key(tag): b"" for tag in sorted(state.deleted_tags)}
+        config_file.restore_config(storage, state.config)
+        files = {format_tombstone_key(tag): b"" for tag in sorted(state.deleted_tags)}
         files |= {format_tag_key(tag): encode_ref(state.tags[tag]) for tag in sorted(state.tags)}
         others = sorted(state.branches.keys() - {MAIN})
         for branch in (*others, MAIN):
@@ -181,10 +177,7 @@ class RefFiles(Refs):
     def fetch_config(self) -> RepositoryConfig | None:
         if self._at_opening is not None:
             return self._at_opening.config
-        try:
-            return config_yaml.loads(self._fetch_config().data, file=CONFIG)
-        except _ABSENT:
-            return None
+        return config_file.fetch_config(self._storage)
 
     def require_online(self) -> None:
         """Do nothing: generation v1 has no status."""
@@ -320,18 +313,7 @@ class RefFiles(Refs):
         return True
 
     def save_config(self, config: RepositoryConfig, *, expected: RepositoryConfig | None) -> None:
-        try:
-            fetched = self._fetch_config()
-            current: RepositoryConfig | None = config_yaml.loads(fetched.data, file=CONFIG)
-            mode: Create | UpdateIfMatch = UpdateIfMatch(fetched.info.version)
-        except ObjectNotFoundError:
-            current, mode = None, Create()
-        if current != expected:
-            raise ref_errors.config_conflict_error()
-        try:
-            self._storage.put(CONFIG, config_yaml.dumps(config), mode)
-        except PreconditionFailedError as error:
-            raise ref_errors.config_conflict_error() from error
+        config_file.save_config(self._storage, config, expected=expected)
 
     def _move_branch(
         self,
@@ -398,6 +380,3 @@ class RefFiles(Refs):
 
     def _fetch(self, key: str) -> SnapshotId:
         return decode_ref(fetch_file(self._storage, key, max_bytes=MAX_REF_SIZE).data, key)
-
-    def _fetch_config(self) -> Fetched:
-        return fetch_file(self._storage, CONFIG, max_bytes=config_yaml.MAX_SIZE_BYTES)

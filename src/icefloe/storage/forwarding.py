@@ -150,6 +150,11 @@ class ForwardingStorage(Storage):
         """
         return self._intercept(Request("list", (prefix,)), lambda: self._inner.list(prefix))
 
+    def list_first(self, prefix: str, limit: int) -> Sequence[ObjectInfo]:
+        return self._intercept(
+            Request("list_first", (prefix,)), lambda: self._inner.list_first(prefix, limit)
+        )
+
     def delete_abandoned_uploads(
         self, *, before: datetime, dry_run: bool = False
     ) -> AbandonedUploads:

@@ -15,6 +15,7 @@ import asyncio
 import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
 
 from icefloe.model.byte_range import Bounded
@@ -247,6 +248,14 @@ class Storage(ABC):
 
         ``prefix`` is empty or ends in ``/``.
         """
+
+    def list_first(self, prefix: str, limit: int) -> Sequence[ObjectInfo]:
+        """List the first objects whose key starts with ``prefix``, at most ``limit``.
+
+        One request for one page of a listing in object stores. No key may have a ``/`` after the
+        prefix: some services list directories in another order than the keys in them.
+        """
+        return list(islice(self.list(prefix), limit))
 
     @abstractmethod
     def head(self, key: str) -> ObjectInfo:

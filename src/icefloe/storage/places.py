@@ -63,6 +63,11 @@ class S3Place:
         """Whether the service guarantees listings in byte order of the keys, as AWS does."""
         return self.endpoint_url is None
 
+    @property
+    def is_directory_bucket(self) -> bool:
+        """Whether this is an S3 directory bucket, whose listings have no order."""
+        return self.bucket.endswith("--x-s3")
+
 
 @dataclass(frozen=True, slots=True)
 class GcsPlace:

@@ -63,8 +63,8 @@ def fetch_pinned_refs(refs: Refs) -> PinnedRefs:
             pinned.fetch_deleted_tags(),
             pinned.fetch_config(),
         )
-        # Refs that cannot be pinned return themselves: two equal states in sequence were current.
-        if pinned is not refs or state == previous:
+        # A file per branch has no common state with others: two equal states in sequence had.
+        if not refs.generation.has_parents_in_snapshots or state == previous:
             return state
         previous = state
     raise ConflictError(

@@ -95,10 +95,13 @@ def classify_put_failure(error: BaseException, where: str) -> Exception:
     if is_denied or isinstance(error, FileNotFoundError):
         return translate_error(error, "write", where)
     if status is not None:
-        # 429 means not processed. A 5xx can come from a gateway that lost the response.
+        # 429 means not processed. 501 means that the service does not support the condition. Other
+        # 5xx can come from a gateway that lost the response.
         if status == 429:
             return RequestNotProcessedError(text)
-        return ResponseLostError(text) if status >= 500 else translate_error(error, "write", where)
+        if status >= 500 and status != 501:
+            return ResponseLostError(text)
+        return translate_error(error, "write", where)
     # Only the debug output, which `text` omits, shows that the connection failed.
     if "kind: Connect," in str(error):
         return RequestNotProcessedError(text)

@@ -25,7 +25,7 @@ import uuid
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import obstore
@@ -96,6 +96,7 @@ _DELETE_BATCH: Final = 1000
 """Maximum number of keys in a DeleteObjects request of S3."""
 
 _LIST_PAGE: Final = 1000
+_CHECKED_LIST_ENTRIES: Final = 20
 
 _MAX_PARTS: Final = 10_000
 _MIN_PART_BYTES: Final = 8 * 1024 * 1024
@@ -333,6 +334,22 @@ class ObjectStorage(Storage):
                 # Code points sort like their UTF-8 bytes.
                 return iter(sorted(self._iter_pages(prefix), key=lambda info: info.key))
 
+    def list_first(self, prefix: str, limit: int) -> Sequence[ObjectInfo]:
+        """List the first objects below ``prefix``.
+
+        One request, except for S3 directory buckets and WebDAV, which have no order at all.
+        """
+        validate_list_prefix(prefix)
+        match self._place:
+            case S3Place(is_directory_bucket=False) | GcsPlace() | AzurePlace():
+                # obstore requests pages of the service's size, and the next one only if needed.
+                # The order of more entries than `limit` is checked, in case it is not that of keys.
+                chunk_size = max(limit, _CHECKED_LIST_ENTRIES)
+                entries = next(self._iter_chunks(prefix, chunk_size), [])
+                return list(self._check_order(prefix, iter(entries)))[:limit]
+            case _:
+                return super().list_first(prefix, limit)
+
     def head(self, key: str) -> ObjectInfo:
         validate_key(key)
         return self._call("read", key, lambda: _make_info(key, obstore.head(self._reader, key)))
@@ -535,14 +552,16 @@ class ObjectStorage(Storage):
         self._call("delete", keys[0], lambda: obstore.delete(self._writer, keys))
 
     def _iter_pages(self, prefix: str) -> Iterator[ObjectInfo]:
-        pages = self._call(
+        return chain.from_iterable(self._iter_chunks(prefix, _LIST_PAGE))
+
+    def _iter_chunks(self, prefix: str, chunk_size: int) -> Iterator[Sequence[ObjectInfo]]:
+        chunks = self._call(
             "list",
             prefix,
-            lambda: iter(obstore.list(self._reader, prefix or None, chunk_size=_LIST_PAGE)),
+            lambda: iter(obstore.list(self._reader, prefix or None, chunk_size=chunk_size)),
         )
-        while page := self._call("list", prefix, lambda: next(pages, None)):
-            for meta in page:
-                yield _make_info(meta["path"], meta)
+        while chunk := self._call("list", prefix, lambda: next(chunks, None)):
+            yield [_make_info(meta["path"], meta) for meta in chunk]
 
     def _check_order(self, prefix: str, infos: Iterator[ObjectInfo]) -> Iterator[ObjectInfo]:
         last = ""
@@ -572,7 +591,7 @@ class HttpStorage(ObjectStorage):
             raise StorageError(
                 f"{self._get_url(prefix)}: the web server cannot list objects; open the repository "
                 "in its object store instead",
-                kind=ErrorKind.OBJECT_STORE,
+                kind=ErrorKind.UNIMPLEMENTED,
             ) from error
 
 

@@ -1,0 +1,1 @@
+"""Codecs of the generation ``sequence`` (``docs/format/sequence.md``)."""
