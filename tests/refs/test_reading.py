@@ -19,7 +19,7 @@ from icefloe.errors import (
     SnapshotNotFoundError,
     StorageError,
 )
-from icefloe.format.generation import V1, V2, find_generation
+from icefloe.format.generation import DRAFT, V1, V2, Generation
 from icefloe.format.keys import format_branch_key
 from icefloe.format.ref_json import encode_ref
 from icefloe.format.snapshot import decode_snapshot, encode_snapshot
@@ -72,12 +72,12 @@ def test_all_branches_at_opening(golden: Golden) -> None:
     assert opened.refs.fetch_branches() == branches
 
 
-def test_state_at_opening_does_not_change(spec_version: int) -> None:
+def test_state_at_opening_does_not_change(generation: Generation) -> None:
     """``opening_refs`` does not change; ``refs`` reads the current state."""
     storage = MemoryStorage()
-    create_refs(storage, generation=find_generation(spec_version))
+    create_refs(storage, generation=generation)
     opened = open_refs(storage)
-    info = write_snapshot(storage, spec_version, INITIAL_SNAPSHOT_ID, "later")
+    info = write_snapshot(storage, generation, INITIAL_SNAPSHOT_ID, "later")
     opened.opening_refs.commit("main", INITIAL_SNAPSHOT_ID, info)
     config = RepositoryConfig(inline_chunk_threshold_bytes=1)
     opened.opening_refs.save_config(config, expected=None)
@@ -129,10 +129,10 @@ def test_spec_version(golden: Golden) -> None:
 
 
 def test_spec_version_without_a_repository() -> None:
-    """Without a repository, two requests return None."""
+    """Without a repository, a request for each generation returns None."""
     storage = CountingStorage(MemoryStorage())
     assert fetch_spec_version(storage) is None
-    assert storage.requests.total() == 2
+    assert storage.requests.total() == 3
     assert not is_repository(storage)
 
 
@@ -150,8 +150,8 @@ def test_history(golden: Golden) -> None:
     assert storage.requests.total() == 1
 
 
-def test_history_from_a_cache(spec_version: int) -> None:
-    """Cached snapshots are not fetched again; version 2 needs none of them."""
+def test_history_from_a_cache(generation: Generation) -> None:
+    """Cached snapshots are not fetched again; generations v2 and draft need none of them."""
 
     class Kept(dict[SnapshotId, Snapshot]):
         """Cached snapshots."""
@@ -160,8 +160,8 @@ def test_history_from_a_cache(spec_version: int) -> None:
             return self[snapshot_id]
 
     storage = CountingStorage(MemoryStorage())
-    create_refs(storage, generation=find_generation(spec_version))
-    opened, assets = open_refs(storage), Assets(storage, find_generation(spec_version))
+    create_refs(storage, generation=generation)
+    opened, assets = open_refs(storage), Assets(storage, generation)
     kept = Kept({INITIAL_SNAPSHOT_ID: assets.fetch_snapshot(INITIAL_SNAPSHOT_ID)})
     storage.requests.clear()
     refs = opened.opening_refs.with_assets(kept)
@@ -171,7 +171,7 @@ def test_history_from_a_cache(spec_version: int) -> None:
     assert not storage.requests
 
 
-def test_nothing_is_listed(spec_version: int) -> None:
+def test_nothing_is_listed(generation: Generation) -> None:
     """Opening, reading, tagging and committing work without listing."""
 
     class Unlistable(MemoryStorage):
@@ -181,9 +181,9 @@ def test_nothing_is_listed(spec_version: int) -> None:
             raise StorageError(f"not allowed to list {prefix}")
 
     storage = Unlistable()
-    create_refs(storage, generation=find_generation(spec_version))
+    create_refs(storage, generation=generation)
     refs = open_refs(storage).refs
-    info = write_snapshot(storage, spec_version, refs.fetch_branch("main"), "a commit")
+    info = write_snapshot(storage, generation, refs.fetch_branch("main"), "a commit")
     refs.commit("main", INITIAL_SNAPSHOT_ID, info)
     refs.create_tag("v1", info.id)
     assert refs.fetch_tag("v1") == info.id
@@ -192,21 +192,25 @@ def test_nothing_is_listed(spec_version: int) -> None:
         refs.fetch_branch("unknown")
 
 
-def test_unknown_names(spec_version: int) -> None:
+def test_unknown_names(generation: Generation) -> None:
     """The error suggests names, or how to list them, without an additional request."""
     storage = CountingStorage(MemoryStorage())
-    refs = create_refs(storage, generation=find_generation(spec_version))
+    refs = create_refs(storage, generation=generation)
     refs.create_tag("release-1", INITIAL_SNAPSHOT_ID)
-    words = "did you mean {}" if spec_version == 2 else "{} returns the existing ones"
+    words = "did you mean {}" if generation is not V1 else "{} returns the existing ones"
     storage.requests.clear()
     with pytest.raises(RefNotFoundError) as caught:
         refs.fetch_branch("mian")
-    assert words.format("'main'" if spec_version == 2 else "list_branches()") in str(caught.value)
+    assert words.format("'main'" if generation is not V1 else "list_branches()") in str(
+        caught.value
+    )
     assert caught.value.kind is ErrorKind.BRANCH_NOT_FOUND
     assert storage.requests.total() == 1
     with pytest.raises(RefNotFoundError) as caught:
         refs.fetch_tag("release1")
-    assert words.format("'release-1'" if spec_version == 2 else "list_tags()") in str(caught.value)
+    assert words.format("'release-1'" if generation is not V1 else "list_tags()") in str(
+        caught.value
+    )
     assert caught.value.kind is ErrorKind.TAG_NOT_FOUND
 
 
@@ -229,17 +233,19 @@ def test_no_repository() -> None:
     """Without a repository, the error names the objects that are missing."""
     storage = CountingStorage(MemoryStorage())
     with pytest.raises(
-        RepositoryNotFoundError, match=r"neither 'repo' nor 'refs/branch\.main/ref\.json'"
+        RepositoryNotFoundError,
+        match=r"neither 'repo' nor 'refs/branch\.main/ref\.json' nor 'state\.json'",
     ):
         open_refs(storage)
-    assert storage.requests.total() == 3
+    assert storage.requests.total() == 4
 
 
-def test_a_deleted_repository() -> None:
+@pytest.mark.parametrize("generation, key", [(V2, "repo"), (DRAFT, "state.json")])
+def test_a_deleted_repository(generation: Generation, key: str) -> None:
     """A repository that was deleted after opening raises."""
     storage = MemoryStorage()
-    refs = create_refs(storage, generation=V2)
-    storage.delete_many(["repo"])
+    refs = create_refs(storage, generation=generation)
+    storage.delete_many([key])
     with pytest.raises(RepositoryNotFoundError, match="deleted or moved"):
         refs.fetch_branch("main")
 

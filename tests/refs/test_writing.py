@@ -1,4 +1,4 @@
-"""Changes of refs, with the same rules in both generations."""
+"""Changes of refs, with the same rules in all generations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from icefloe.errors import (
     SnapshotNotFoundError,
     StorageError,
 )
-from icefloe.format.generation import V1, V2, find_generation
+from icefloe.format.generation import DRAFT, V1, V2, Generation, find_generation
 from icefloe.model.config import RepositoryConfig
 from icefloe.model.ids import INITIAL_SNAPSHOT_ID, SnapshotId
 from icefloe.model.repo_info import (
@@ -51,15 +51,16 @@ if TYPE_CHECKING:
 
 def commit(refs: Refs, storage: Storage, message: str = "a commit") -> SnapshotId:
     parent = refs.fetch_branch("main")
-    info = write_snapshot(storage, refs.spec_version, parent, message)
+    info = write_snapshot(storage, refs.generation, parent, message)
     refs.commit("main", parent, info)
     return info.id
 
 
-def test_creation(refs: Refs, storage: Storage, spec_version: int) -> None:
+def test_creation(refs: Refs, storage: Storage, generation: Generation) -> None:
     """A new repository has the branch main at the first snapshot, and nothing else."""
     reopened = open_refs(storage).refs
-    assert reopened.spec_version == spec_version
+    assert reopened.generation is generation
+    assert reopened.spec_version == generation.spec_version
     assert reopened.fetch_branches() == {"main": INITIAL_SNAPSHOT_ID}
     assert reopened.fetch_tags() == {}
     assert reopened.fetch_config() is None
@@ -67,35 +68,48 @@ def test_creation(refs: Refs, storage: Storage, spec_version: int) -> None:
     assert (first.message, first.parent_id) == ("Repository initialized", None)
 
 
-@pytest.mark.parametrize("other_version", [1, 2])
-def test_creating_twice(refs: Refs, storage: Storage, other_version: int) -> None:
-    """A second creation, of any version, raises and changes nothing."""
+@pytest.mark.parametrize("other", [DRAFT, V1, V2], ids=lambda other: other.name)
+def test_creating_twice(refs: Refs, storage: Storage, other: Generation) -> None:
+    """A second creation, of any generation, raises and changes nothing."""
     tip = commit(refs, storage)
     before = {info.key: info.version for info in storage.list()}
     with pytest.raises(AlreadyExistsError, match="open it instead"):
-        create_refs(storage, generation=find_generation(other_version), config=RepositoryConfig())
+        create_refs(storage, generation=other, config=RepositoryConfig())
     assert {info.key: info.version for info in storage.list()} == before
     assert open_refs(storage).refs.fetch_branch("main") == tip
 
 
-def test_concurrent_creators_of_both_versions() -> None:
-    """If both versions are created concurrently, version 2 exists and the other creator raises."""
+@pytest.mark.parametrize(
+    "winner, loser, last_key",
+    [
+        (V2, V1, "refs/branch.main/ref.json"),
+        (V2, DRAFT, "state.json"),
+        (V1, DRAFT, "state.json"),
+    ],
+)
+def test_concurrent_creators(winner: Generation, loser: Generation, last_key: str) -> None:
+    """Of two generations created concurrently, the newer exists, and the other creator raises."""
 
     class Racing(MemoryStorage):
-        """Creates version 2 right before the branch main is created."""
+        """Creates the newer generation right before the older one exists."""
 
-        def put(self, key: str, data: bytes | memoryview, mode: PutMode = Overwrite()) -> Version:  # noqa: B008
-            if key == "refs/branch.main/ref.json":
-                create_refs(self, generation=V2)
+        def put(
+            self,
+            key: str,
+            data: bytes | memoryview,
+            mode: PutMode = Overwrite(),  # noqa: B008
+        ) -> Version:
+            if key == last_key:
+                create_refs(self, generation=winner)
             return super().put(key, data, mode)
 
     storage = Racing()
     with pytest.raises(AlreadyExistsError):
-        create_refs(storage, generation=V1)
-    assert open_refs(storage).refs.spec_version == 2
+        create_refs(storage, generation=loser)
+    assert open_refs(storage).refs.generation is winner
 
 
-def test_an_interrupted_creation_can_be_repeated(spec_version: int) -> None:
+def test_an_interrupted_creation_can_be_repeated(generation: Generation) -> None:
     """A creation that is interrupted before the last write can be repeated."""
 
     class Dying(MemoryStorage):
@@ -104,16 +118,16 @@ def test_an_interrupted_creation_can_be_repeated(spec_version: int) -> None:
         dies = True
 
         def put(self, key: str, data: bytes | memoryview, mode: PutMode = Overwrite()) -> Version:  # noqa: B008
-            if self.dies and key in ("repo", "refs/branch.main/ref.json"):
+            if self.dies and key in ("repo", "refs/branch.main/ref.json", "state.json"):
                 raise StorageError("dead")
             return super().put(key, data, mode)
 
     storage = Dying()
     first, second = (RepositoryConfig(inline_chunk_threshold_bytes=size) for size in (1, 2))
     with pytest.raises(StorageError, match="dead"):
-        create_refs(storage, generation=find_generation(spec_version), config=first)
+        create_refs(storage, generation=generation, config=first)
     storage.dies = False
-    create_refs(storage, generation=find_generation(spec_version), config=second)
+    create_refs(storage, generation=generation, config=second)
     assert open_refs(storage).refs.fetch_config() == second
     assert open_refs(storage).refs.fetch_branch("main") == INITIAL_SNAPSHOT_ID
 
@@ -121,7 +135,7 @@ def test_an_interrupted_creation_can_be_repeated(spec_version: int) -> None:
 def test_a_commit_must_continue_the_history(refs: Refs, storage: Storage) -> None:
     """A snapshot with another parent, or none, cannot be committed."""
     parent = refs.fetch_branch("main")
-    info = write_snapshot(storage, refs.spec_version, parent, "a commit")
+    info = write_snapshot(storage, refs.generation, parent, "a commit")
     for wrong in (None, SnapshotId.random()):
         with pytest.raises(InvalidInputError, match="must continue the history"):
             refs.commit("main", parent, replace(info, parent_id=wrong))
@@ -139,7 +153,7 @@ def test_commits_make_history(refs: Refs, storage: Storage) -> None:
 def test_a_stale_commit_is_a_conflict(refs: Refs, storage: Storage) -> None:
     """Of two commits on one parent one succeeds; the error of the other has the new tip."""
     parent = refs.fetch_branch("main")
-    loser = write_snapshot(storage, refs.spec_version, parent, "too late")
+    loser = write_snapshot(storage, refs.generation, parent, "too late")
     winner = commit(refs, storage)
     with pytest.raises(ConflictError) as caught:
         refs.commit("main", parent, loser)
@@ -156,7 +170,7 @@ def test_begin_commit(refs: Refs, storage: Storage) -> None:
     assert caught.value.actual_parent == str(first)
     finish, late = (refs.begin_commit("main", first) for _ in range(2))
     refs.create_tag("v1", first)
-    infos = [write_snapshot(storage, refs.spec_version, first, word) for word in ("one", "two")]
+    infos = [write_snapshot(storage, refs.generation, first, word) for word in ("one", "two")]
     finish(infos[0])
     assert refs.fetch_branch("main") == infos[0].id
     assert set(refs.fetch_tags()) == {"v1"}
@@ -262,9 +276,9 @@ def test_failed_changes_change_nothing(
     assert {info.key: info.version for info in storage.list()} == before
 
 
-def test_slashes_in_names(refs: Refs, spec_version: int) -> None:
-    """Names may contain a slash in generation v2, but not in v1."""
-    if spec_version == 1:
+def test_slashes_in_names(refs: Refs, generation: Generation) -> None:
+    """Names may contain a slash, but not in generation v1."""
+    if generation is V1:
         with pytest.raises(InvalidInputError, match="slashes need a repository of version 2"):
             refs.create_branch("feature/x", INITIAL_SNAPSHOT_ID)
     else:
@@ -273,9 +287,9 @@ def test_slashes_in_names(refs: Refs, spec_version: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["größe", "a#1", "100%", "深"])
-def test_unusual_names(refs: Refs, spec_version: int, name: str) -> None:
-    """Names that Icechunk may encode in keys can be created only in generation v2."""
-    if spec_version == 1:
+def test_unusual_names(refs: Refs, generation: Generation, name: str) -> None:
+    """Names that Icechunk may encode in keys cannot be created in generation v1."""
+    if generation is V1:
         with pytest.raises(InvalidInputError, match="allow ASCII letters"):
             refs.create_branch(name, INITIAL_SNAPSHOT_ID)
     else:
@@ -316,7 +330,7 @@ def test_config(refs: Refs, storage: Storage) -> None:
     assert open_refs(storage).refs.fetch_config() == second
 
 
-def test_a_branch_deleted_during_a_listing(spec_version: int) -> None:
+def test_a_branch_deleted_during_a_listing(generation: Generation) -> None:
     """A listing of branches during a deletion returns the others."""
 
     class Deleting(MemoryStorage):
@@ -328,16 +342,16 @@ def test_a_branch_deleted_during_a_listing(spec_version: int) -> None:
             return iter(found)
 
     storage = Deleting()
-    refs = create_refs(storage, generation=find_generation(spec_version))
+    refs = create_refs(storage, generation=generation)
     refs.create_branch("dev", INITIAL_SNAPSHOT_ID)
     assert "main" in refs.fetch_branches()
 
 
-def test_config_at_creation(spec_version: int) -> None:
+def test_config_at_creation(generation: Generation) -> None:
     """A repository can be created with its configuration."""
     storage = MemoryStorage()
     config = RepositoryConfig(inline_chunk_threshold_bytes=7)
-    create_refs(storage, generation=find_generation(spec_version), config=config)
+    create_refs(storage, generation=generation, config=config)
     assert open_refs(storage).refs.fetch_config() == config
 
 
@@ -349,22 +363,22 @@ def test_an_unknown_version_raises() -> None:
     assert list(storage.list()) == []
 
 
-def test_requests_of_a_commit(spec_version: int) -> None:
-    """A commit takes two requests in version 1, and three in version 2, which keeps a backup."""
+def test_requests_of_a_commit(generation: Generation) -> None:
+    """A commit takes two requests, and three in generation v2, which keeps a backup."""
     storage = CountingStorage(MemoryStorage())
-    refs = create_refs(storage, generation=find_generation(spec_version))
-    info = write_snapshot(storage, spec_version, INITIAL_SNAPSHOT_ID, "a commit")
+    refs = create_refs(storage, generation=generation)
+    info = write_snapshot(storage, generation, INITIAL_SNAPSHOT_ID, "a commit")
     storage.requests.clear()
     refs.commit("main", INITIAL_SNAPSHOT_ID, info)
-    key = "repo" if spec_version == 2 else "refs/branch.main/ref.json"
+    key = {DRAFT: "state.json", V1: "refs/branch.main/ref.json", V2: "repo"}[generation]
     expected = {f"get {key}": 1, f"put {key}": 1}
-    assert storage.requests == expected | ({"copy repo": 1} if spec_version == 2 else {})
+    assert storage.requests == expected | ({"copy repo": 1} if generation is V2 else {})
 
 
 def test_detached_snapshots(refs: Refs, storage: Storage) -> None:
     """A snapshot that no branch points at has a history, and can be tagged."""
     tip = commit(refs, storage)
-    info = write_snapshot(storage, refs.spec_version, tip, "detached")
+    info = write_snapshot(storage, refs.generation, tip, "detached")
     refs.add_snapshot(info)
     assert refs.fetch_branches() == {"main": tip}
     assert refs.fetch_snapshot_info(info.id).message == "detached"
@@ -394,14 +408,27 @@ def test_detached_snapshots(refs: Refs, storage: Storage) -> None:
         lambda refs: refs.set_feature_flag("unknown", False),
     ],
 )
-def test_features_of_version_2(call: Callable[[Refs], object]) -> None:
-    """Features of version 2 raise in version 1, with advice to upgrade."""
+@pytest.mark.parametrize(
+    "generation, problem, kind",
+    [
+        (V1, r"needs a repository of version 2.*upgrade", ErrorKind.UNSUPPORTED_SPEC_VERSION),
+        (
+            DRAFT,
+            "generation v2, but memory:// has generation draft: convert .*`icefloe convert",
+            ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION,
+        ),
+    ],
+)
+def test_features_of_version_2(
+    call: Callable[[Refs], object], generation: Generation, problem: str, kind: ErrorKind
+) -> None:
+    """Features of version 2 raise in older ones, with advice to upgrade or convert."""
     storage = CountingStorage(MemoryStorage())
-    refs = create_refs(storage, generation=V1)
+    refs = create_refs(storage, generation=generation)
     before = {info.key: info.version for info in storage.list()}
-    with pytest.raises(FormatError, match=r"needs a repository of version 2.*upgrade") as caught:
+    with pytest.raises(FormatError, match=problem) as caught:
         call(refs)
-    assert caught.value.kind is ErrorKind.UNSUPPORTED_SPEC_VERSION
+    assert caught.value.kind is kind
     assert {info.key: info.version for info in storage.list()} == before
 
 
@@ -480,7 +507,7 @@ class TestGeneration2:
         first = commit(refs, storage, "first")
         second = commit(refs, storage, "second")
         refs.create_tag("before", second)
-        amended = write_snapshot(storage, 2, second, "amended")
+        amended = write_snapshot(storage, V2, second, "amended")
         refs.amend("main", second, amended)
         history = refs.fetch_ancestry(refs.fetch_branch("main"))
         assert [info.id for info in history] == [amended.id, first, INITIAL_SNAPSHOT_ID]
@@ -503,7 +530,7 @@ class TestGeneration2:
             )
             return ExpirationRan(), replace(info, snapshots=(*kept, changed))
 
-        amended = write_snapshot(storage, 2, expired, "amended")
+        amended = write_snapshot(storage, V2, expired, "amended")
         refs.change(expire)
         refs.amend("main", tip, amended)
         found = refs.fetch_snapshot_info(amended.id)
@@ -515,14 +542,14 @@ class TestGeneration2:
         refs = self.make(storage)
         first, second = commit(refs, storage), commit(refs, storage)
         with pytest.raises(ConflictError) as caught:
-            refs.amend("main", first, write_snapshot(storage, 2, first, "too late"))
+            refs.amend("main", first, write_snapshot(storage, V2, first, "too late"))
         assert caught.value.actual_parent == str(second)
         assert refs.fetch_branch("main") == second
 
     def test_the_first_snapshot_is_not_amended(self, storage: Storage) -> None:
         """The first snapshot has the same id in every repository and cannot be amended."""
         refs = self.make(storage)
-        info = write_snapshot(storage, 2, INITIAL_SNAPSHOT_ID, "amended")
+        info = write_snapshot(storage, V2, INITIAL_SNAPSHOT_ID, "amended")
         with pytest.raises(SessionStateError) as caught:
             refs.amend("main", INITIAL_SNAPSHOT_ID, info)
         assert caught.value.kind is ErrorKind.NO_AMEND_FOR_INITIAL_COMMIT
@@ -530,7 +557,7 @@ class TestGeneration2:
     def test_detached_snapshots_need_a_parent(self, storage: Storage) -> None:
         """A snapshot is recorded only once, and only with an existing parent."""
         refs = self.make(storage)
-        info = write_snapshot(storage, 2, INITIAL_SNAPSHOT_ID, "detached")
+        info = write_snapshot(storage, V2, INITIAL_SNAPSHOT_ID, "detached")
         with pytest.raises(SnapshotNotFoundError):
             refs.add_snapshot(replace(info, parent_id=SnapshotId.random()))
         with pytest.raises(InvalidInputError, match="has no parent"):
@@ -675,7 +702,7 @@ class TestGeneration2:
         assert before <= status.set_at <= datetime.now(UTC)
         refs.save_status(status)
         assert refs.fetch_status() == status
-        detached = write_snapshot(storage, 2, INITIAL_SNAPSHOT_ID, "detached")
+        detached = write_snapshot(storage, V2, INITIAL_SNAPSHOT_ID, "detached")
         refused: list[Callable[[], object]] = [
             lambda: refs.update_metadata({"a": 1}),
             lambda: refs.set_feature_flag("create_tag", None),

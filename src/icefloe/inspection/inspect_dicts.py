@@ -12,10 +12,11 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from icefloe.assets import fetch_file
-from icefloe.errors import ErrorKind, FormatError
+from icefloe.errors import ErrorKind
 from icefloe.format.envelope import MAGIC, FileType, read_header, unpack
 from icefloe.format.keys import REPO
 from icefloe.format.repo_info import decode_repo_info
+from icefloe.format.unsupported import unsupported_error
 from icefloe.inspection.metadata_file import (
     count_kinds,
     describe_manifest_refs,
@@ -94,7 +95,7 @@ def inspect_transaction_log(assets: Assets, refs: Refs, snapshot_id: str) -> dic
     layout = assets.generation.layout
     if layout.transaction_logs is None:
         parent_id = refs.fetch_snapshot_info(parsed_id).parent_id
-        [log] = fetch_commit_logs(assets, [(parsed_id, parent_id)])
+        (log,) = fetch_commit_logs(assets, [(parsed_id, parent_id)])
         header = {"generation": assets.generation.name}
     else:
         file = layout.transaction_logs.format_key(parsed_id)
@@ -123,8 +124,10 @@ def inspect_transaction_log(assets: Assets, refs: Refs, snapshot_id: str) -> dic
 def inspect_repo_info(storage: Storage, generation: Generation) -> dict[str, Any]:
     """Describe the repo info file; raise `FormatError` for a generation that has none."""
     if not generation.has_repo_info:
-        raise FormatError(
-            f"{storage.url} has no repo info: its spec version is 1",
+        raise unsupported_error(
+            "the repo info file",
+            generation,
+            url=storage.url,
             kind=ErrorKind.UNSUPPORTED_SPEC_VERSION,
         )
     data = fetch_file(storage, REPO).data

@@ -195,9 +195,12 @@ def _require_covered(config: RepositoryConfig, sources: Iterable[str | os.PathLi
     # Reference files refer to files in other directories.
     files = [source for source in sources if not os.fspath(source).endswith(_REFERENCE_SUFFIXES)]
     folders = dict.fromkeys(map(make_source_prefix, files))
-    if config.virtual_chunk_containers is None:  # the default containers cover remote files
-        folders = {folder: None for folder in folders if _is_local(folder)}
-    missing = [folder for folder in folders if _find_container(config, folder) is None]
+    defaults = config.effective_default_virtual_chunk_containers
+    missing = [
+        folder
+        for folder in folders
+        if folder.partition("://")[0] not in defaults and _find_container(config, folder) is None
+    ]
     if missing:
         raise InvalidInputError(
             "no virtual chunk container of the repository covers the files in "

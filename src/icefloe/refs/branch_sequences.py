@@ -29,6 +29,7 @@ from icefloe.errors import (
 from icefloe.format.generation import SEQUENCE
 from icefloe.format.sequence.keys import format_branch_key, format_tag_key
 from icefloe.format.sequence.ref import RefData, encode_ref
+from icefloe.format.unsupported import unsupported_error
 from icefloe.model.config import CachingConfig
 from icefloe.refs import branch_files, config_file, ref_errors
 from icefloe.refs.history import walk_history
@@ -434,8 +435,8 @@ class BranchSequences(Refs):
         return True
 
     def _make_tag_error(self, feature: str) -> FormatError:
-        return ref_errors.unsupported_error(
-            feature, self.generation, self._storage.url, supported_by="v1 or v2"
+        return unsupported_error(
+            feature, self.generation, url=self._storage.url, needed="draft, v1 or v2"
         )
 
 

@@ -25,7 +25,6 @@ from icefloe.containers.virtual_refs import (
 from icefloe.errors import (
     ConflictError,
     ErrorKind,
-    FormatError,
     InvalidInputError,
     ObjectNotFoundError,
     ReadOnlyError,
@@ -33,6 +32,7 @@ from icefloe.errors import (
     SessionStateError,
 )
 from icefloe.format.config_tree import flatten_variants, to_tree
+from icefloe.format.unsupported import unsupported_error
 from icefloe.model.chunk_payload import ChunkRef, InlineChunk
 from icefloe.model.config import RepositoryConfig
 from icefloe.model.manifest_config import ManifestConfig
@@ -675,9 +675,11 @@ class Session:
         self, branch: str, message: str, metadata: Mapping[str, Any], *, rewrite: bool
     ) -> str:
         if not self.connection.generation.has_repo_info:
-            raise FormatError(
-                "only repositories of spec version 2 can amend commits; this one has version 1",
-                kind=ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION,
+            raise unsupported_error(
+                "amending a commit",
+                self.connection.generation,
+                url=self.connection.storage.url,
+                alternative="commit instead",
             )
         previous = self.connection.refs.fetch_snapshot_info(self.transaction.base_id)
         if previous.parent_id is None:
