@@ -132,7 +132,7 @@ def test_spec_version_without_a_repository() -> None:
     """Without a repository, a request for each generation returns None."""
     storage = CountingStorage(MemoryStorage())
     assert fetch_spec_version(storage) is None
-    assert storage.requests.total() == 3
+    assert storage.requests.total() == 4
     assert not is_repository(storage)
 
 

@@ -176,7 +176,7 @@ def describe_diff(diff: Diff) -> dict[str, Any]:
 
 
 def _is_ancestor(before: str, after: str, infos: Mapping[str, Any]) -> bool:
-    current = infos[after].parent_id
+    current: str | None = infos[after].parent_id
     while current is not None and current != before:
         current = infos[current].parent_id
     return current == before

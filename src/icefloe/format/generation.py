@@ -90,7 +90,8 @@ class Generation:
     records_ancestors
         Whether a snapshot file lists its recent ancestors.
     has_parents_in_snapshots
-        Whether a snapshot file names its parent. Otherwise the reference store lists all snapshots.
+        Whether the history is in snapshot files alone, each of which names its parent. Otherwise
+        the reference store knows it.
     has_repo_info
         Whether the repository has metadata, a status, feature flags and an ops log, and commits
         can be amended.
@@ -171,7 +172,6 @@ SEQUENCE: Final = Generation(
     id_size=16,
     numbers_nodes=True,
     records_ancestors=True,
-    has_parents_in_snapshots=True,
     can_delete_tags=False,
 )
 _FLATBUFFERS_CODEC: Final = "icefloe.format.flatbuffers_codec:FlatbuffersCodec"

@@ -86,11 +86,12 @@ def collect_garbage(
     if storage.read_only and not dry_run:
         raise ReadOnlyError(f"{storage.url} is read-only: open it with write access")
     cutoff = min(require_time_zone("delete_object_older_than", older_than), datetime.now(UTC))
-    marker_class = _ParentsMarker if generation.has_parents_in_snapshots else _SingleObjectMarker
     reader = RepositoryReader(storage, generation, read_limits, progress)
     for _ in range(_MAX_ATTEMPTS):
         snapshots = _list_files(storage, generation.layout.snapshots, generation.id_size, cutoff)
         refs = make_refs(storage, generation)
+        has_single_object = isinstance(refs, SingleObjectRefs)
+        marker_class = _SingleObjectMarker if has_single_object else _SeparateRefsMarker
         marker: _Marker = marker_class(refs, reader, snapshots, dry_run=dry_run)
         try:
             marker.mark()
@@ -101,6 +102,8 @@ def collect_garbage(
         sweeper = Sweeper(storage, delete_limits, dry_run=dry_run, progress=progress)
         _sweep(storage, generation, cutoff, marker, snapshots, sweeper=sweeper)
         sweeper.delete_abandoned_uploads(cutoff)
+        if sweeper.can_continue:
+            sweeper.count_bytes(refs.collect_ref_files(before=cutoff, dry_run=dry_run))
         summary = sweeper.make_summary()
         _LOGGER.info(
             "%s %d snapshots, %d transaction logs, %d manifests and %d chunks (%d bytes) of %s; "
@@ -250,8 +253,8 @@ class _Marker(ABC):
                 return self._live.chunks
 
 
-class _ParentsMarker(_Marker):
-    """Snapshot files contain their parents, and the branches and tags do not change together."""
+class _SeparateRefsMarker(_Marker):
+    """Branches and tags are separate files and do not change together."""
 
     def mark(self) -> None:
         self.refresh()

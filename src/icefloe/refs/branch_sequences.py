@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from icefloe.refs.interface import SnapshotSource
     from icefloe.refs.retention import ExpirationPolicy, RefFilesExpiration
     from icefloe.refs.state import RefsState
-    from icefloe.storage.interface import ObjectInfo, Storage
+    from icefloe.storage.interface import Storage
 
 T = TypeVar("T")
 
@@ -182,7 +182,9 @@ class BranchSequences(Refs):
         return self._fetch_main().ref.parents
 
     def fetch_live_snapshots(self) -> set[SnapshotId]:
-        return {*self.fetch_branches().values(), *self.fetch_tags().values()}
+        pinned = self.pin()
+        tips = {*pinned.fetch_branches().values(), *pinned.fetch_tags().values()}
+        return set(pinned.fetch_reachable(tips))
 
     def fetch_config(self) -> RepositoryConfig | None:
         if self._at_opening is not None:
@@ -285,9 +287,9 @@ class BranchSequences(Refs):
             kind=ErrorKind.UPDATE_ATTEMPTS_EXHAUSTED,
         )
 
-    def collect_ref_files(self, *, before: datetime, dry_run: bool = False) -> list[ObjectInfo]:
-        """Delete old branch files; see `branch_files.collect_branch_files`."""
-        return branch_files.collect_branch_files(self._storage, before=before, dry_run=dry_run)
+    def collect_ref_files(self, *, before: datetime, dry_run: bool) -> int:
+        files = branch_files.collect_branch_files(self._storage, before=before, dry_run=dry_run)
+        return sum(file.size_bytes for file in files)
 
     def save_config(self, config: RepositoryConfig, *, expected: RepositoryConfig | None) -> None:
         config_file.save_config(self._storage, config, expected=expected)

@@ -12,6 +12,7 @@ from icefloe.refs.names import require_ref_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from datetime import datetime
 
     from icefloe.errors import FormatError
     from icefloe.format.generation import Generation
@@ -214,6 +215,13 @@ class Refs(ABC):
         tag in v1.
         An interrupted expiration can be repeated.
         """
+
+    def collect_ref_files(self, *, before: datetime, dry_run: bool) -> int:  # noqa: ARG002
+        """Delete files of branches that readers no longer need; return their size in bytes.
+
+        Only the generation sequence has such files.
+        """
+        return 0
 
     @abstractmethod
     def save_config(self, config: RepositoryConfig, *, expected: RepositoryConfig | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from icefloe.format.draft.attributes import place_attributes
+from icefloe.format.draft.attributes import decode_attributes, place_attributes
 from icefloe.format.draft.inventory import decode_inventory, encode_inventory
 from icefloe.format.draft.json_text import dump_json, encode_metadata
 from icefloe.format.draft.structure import decode_structure, encode_structure
@@ -47,6 +47,11 @@ class DraftCodec(MetadataCodec):
         fetch_attributes: FetchAttributes,
     ) -> Snapshot:
         return decode_structure(data, file, snapshot_id, fetch_attributes)
+
+    def decode_attributes(
+        self, data: bytes | memoryview, file: str, attributes_id: AttributesId
+    ) -> list[dict[str, Any]]:
+        return decode_attributes(data, file, attributes_id)
 
     def encode_manifest(
         self,
