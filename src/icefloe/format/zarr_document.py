@@ -17,6 +17,7 @@ from icefloe.format.zarr_fill_value import (
     format_fill_value,
     parse_fill_value,
 )
+from icefloe.model.chunk_payload import MAX_U32
 
 MAX_DEPTH: Final = 200
 """The maximum nesting of a document; parsers of JSON have limits of their own."""
@@ -176,15 +177,15 @@ class _Splitter:
         name, configuration = self._read_extension(value, "data_type")
         if name in CORE_DATA_TYPES and not configuration:
             return name
-        num_bits: object = None
-        if name == "raw_bytes" and configuration is not None:
+        num_bits = 0
+        if name == "raw_bytes" and configuration is not None and len(configuration) == 1:
             length = configuration.get("length_bytes")
-            num_bits = length * 8 if type(length) is int and len(configuration) == 1 else None
+            num_bits = length * 8 if type(length) is int else 0
         elif not configuration and (match := _RAW.fullmatch(name)):
             num_bits = int(match[1])
-        if type(num_bits) is int and num_bits > 0 and num_bits % 8 == 0:
-            return num_bits
-        self._refuse(f"the data type {value!r:.80}")
+        if not 0 < num_bits <= MAX_U32 or num_bits % 8:
+            self._refuse(f"the data type {value!r:.80}")
+        return num_bits
 
     def _read_separator(self, value: Any) -> str | None:
         name, configuration = self._read_extension(value, "chunk_key_encoding")

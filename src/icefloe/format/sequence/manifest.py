@@ -140,7 +140,7 @@ class _RowSource:
         numbers = np.zeros((end - begin, 1 + width), np.uint32)
         numbers[:, 0] = np.repeat(self._nodes[first:last], counts)
         if int(ndims.min(initial=width)) == width:
-            numbers[:, 1:] = flat.reshape(-1, width)
+            numbers[:, 1:] = flat.reshape(end - begin, width)
         else:
             numbers[:, 1:][np.arange(width) < ndims[:, np.newaxis]] = flat
         return numbers, ndims + 1
@@ -371,7 +371,9 @@ def _parse_file(data: bytes | memoryview, file: str) -> _Part:
 
 
 def _read_members(members: dict[str, Any], reader: Reader) -> _Part:
-    nodes, ndims, coords = [], [], []
+    nodes: list[int] = []
+    ndims: list[int] = []
+    coords: list[int] = []
     payloads: list[ChunkPayload] = []
     for key, value in members.items():
         numbers = parse_key(key)

@@ -37,7 +37,8 @@ def find_row_starts(text: NDArray[np.uint8]) -> NDArray[np.int64]:
     is_start = (text[1:-2] == _CLOSE_OBJECT) & (text[2:-1] == _COMMA) & (text[3:] == _QUOTE)
     starts = np.flatnonzero(is_start)
     before = text[starts]
-    return starts[(before == _CLOSE_OBJECT) | (before == _CLOSE_LIST)] + 3
+    is_end = (before == _CLOSE_OBJECT) | (before == _CLOSE_LIST)
+    return np.asarray(starts[is_end] + 3, np.int64)
 
 
 def scan_rows(text: NDArray[np.uint8], starts: NDArray[np.int64]) -> RefRows | None:
@@ -109,10 +110,10 @@ class _Columns:
 
     def read_native(self, rows: NDArray[np.int64]) -> bool:
         text, _, _ = self._extract(rows)
-        commas = np.flatnonzero(text == _COMMA)
-        if len(commas) != _NUM_COMMAS * len(rows):
+        found = np.flatnonzero(text == _COMMA)
+        if len(found) != _NUM_COMMAS * len(rows):
             return False
-        commas = commas.reshape(len(rows), _NUM_COMMAS)
+        commas = found.reshape(len(rows), _NUM_COMMAS)
         values = _read_small_numbers(text)
         if self._chunk_id is None:
             self._chunk_id = np.zeros((len(self._starts), ID_SIZE), np.uint8)

@@ -48,10 +48,12 @@ class Spans:
     lengths: NDArray[np.int64]
 
     def select(self, rows: slice | NDArray[np.int64]) -> Spans:
+        """Return some rows."""
         return replace(self, starts=self.starts[rows], lengths=self.lengths[rows])
 
     @property
     def width(self) -> int:
+        """The length of the longest string."""
         return int(self.lengths.max(initial=0))
 
     def to_matrix(self) -> NDArray[np.uint8]:
@@ -207,7 +209,7 @@ def format_decimals(values: NDArray[np.unsignedinteger]) -> NDArray[np.uint8]:
     """Format a column of numbers; return a padded row of bytes for each."""
     largest = int(values.max(initial=0))
     if largest < _GROUP:
-        return _ONLY_DIGITS[values].view(np.uint8).reshape(len(values), 4)
+        return np.asarray(_ONLY_DIGITS[values]).reshape(-1, 1).view(np.uint8)
     num_groups = -(-len(str(largest)) // 4)
     words = np.empty((len(values), num_groups), np.uint32)
     rest = values.astype(np.uint64)

@@ -66,9 +66,7 @@ MAX_HISTORY_BYTES: Final = 64 << 10
 
 _MAX_U16: Final = 2**16 - 1
 _FILL_VALUE_TAGS: Final = {
-    name: name.replace("uint", "UInt").replace("int", "Int", 1 if name[0] == "i" else 0)
-    if "int" in name
-    else name.capitalize()
+    name: name.replace("uint", "UInt") if name.startswith("uint") else name.capitalize()
     for name in CORE_DATA_TYPES
 }
 _SEPARATOR_WORDS: Final = {"/": "Slash", ".": "Dot", None: "Default"}
@@ -218,7 +216,7 @@ def _format_manifest_ref(ref: ManifestRef, ndim: int) -> dict[str, Any]:
 
 def _format_array(array: ArrayParts) -> dict[str, Any]:
     data_type = array.data_type
-    result = {
+    result: dict[str, Any] = {
         "shape": list(array.shape),
         "data_type": data_type if isinstance(data_type, str) else {"rawbits": data_type},
         "chunk_shape": list(array.chunk_shape),
@@ -324,8 +322,8 @@ class _SnapshotReader:
         total = reader.read_integer(self._get(content, "total_parents"), "total_parents", MAX_U32)
         if count != len(entries) or total < count:
             reader.fail(
-                f"short_term_parents is {count} and total_parents is {total}, but short_term_history "
-                f"has {len(entries)} entries"
+                f"short_term_parents is {count} and total_parents is {total}, but "
+                f"short_term_history has {len(entries)} entries"
             )
         if not entries:
             if total:
@@ -512,15 +510,16 @@ class _SnapshotReader:
     def _read_data_type(self, value: Any, label: str) -> str | int:
         if isinstance(value, str) and value in CORE_DATA_TYPES:
             return value
+        bits = 0
         if isinstance(value, dict) and value.keys() == {"rawbits"}:
             bits = self._reader.read_integer(value["rawbits"], f"rawbits of {label}", MAX_U32)
-            if bits and bits % 8 == 0:
-                return bits
-        self._reader.fail(f"the data type of {label} is {value!r:.80}")
+        if not bits or bits % 8:
+            self._reader.fail(f"the data type of {label} is {value!r:.80}")
+        return bits
 
     def _read_extensions(self, value: Any, label: str) -> tuple[dict[str, Any], ...]:
         reader = self._reader
-        result = []
+        result: list[dict[str, Any]] = []
         for item in reader.read_list(value, label):
             extension = reader.read_object(item, label)
             name = reader.read_text(self._get(extension, "name", label), label)
