@@ -245,10 +245,8 @@ class _Encoder:
             text = format_digits(payloads.chunk_id[rows])
             return _make_names(text)
         first = int(codes[0])
-        if (
-            not (num_native or self._has_dictionary)
-            and (codes == np.arange(first, first + len(codes))).all()
-        ):
+        is_run = first != NO_CODE and bool((codes == np.arange(first, first + len(codes))).all())
+        if is_run and self._is_virtual[rows].all() and not self._has_dictionary:
             return _view_range(payloads.locations, first, len(codes))
         used, codes = _compact(np.where(self._is_virtual[rows], codes, NO_CODE))
         locations = _to_arrow(payloads.locations).take(pa.array(used)).cast(pa.string())
@@ -489,10 +487,14 @@ def _read_chunk(chunk: pa.Array) -> tuple[NDArray[np.int32], Strings]:
     if isinstance(chunk, pa.DictionaryArray):
         codes = chunk.indices.fill_null(NO_CODE).to_numpy(zero_copy_only=False)
         return codes.astype(np.int32), _view_strings(chunk.dictionary)
-    codes = np.arange(len(chunk), dtype=np.int32)
-    if chunk.null_count:
-        codes[chunk.is_null().to_numpy(zero_copy_only=False)] = NO_CODE
-    return codes, _view_strings(chunk)
+    strings = _view_strings(chunk)
+    if not chunk.null_count:
+        return np.arange(len(chunk), dtype=np.int32), strings
+    # Nulls have no bytes, so the table of the other values shares the data.
+    is_valid = chunk.is_valid().to_numpy(zero_copy_only=False)
+    codes = np.where(is_valid, np.cumsum(is_valid, dtype=np.int32) - np.int32(1), NO_CODE)
+    ends = np.append(strings.offsets[:-1][is_valid], strings.offsets[-1])
+    return codes.astype(np.int32), Strings(strings.data, ends)
 
 
 def _view_strings(array: pa.Array) -> Strings:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from icefloe.errors import ErrorKind, FormatError, InvalidInputError
-from icefloe.format.draft.page_headers import DELTA_BYTE_ARRAY, PageHeaderError, iterate_pages
+from icefloe.format.draft.parquet_pages import PageError, iterate_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -95,14 +96,16 @@ class ParquetReader:
     ) -> None:
         self._file = file
         self._buffer = pa.py_buffer(data)
-        metadata = pq.ParquetFile(pa.BufferReader(self._buffer)).metadata
-        _require_schema(metadata.schema.to_arrow_schema(), schema, file)
         dictionaries = _check_pages(
-            memoryview(data), metadata, file, limits, expand_dictionaries=not keep_dictionaries
+            memoryview(data), file, limits, expand_dictionaries=not keep_dictionaries
         )
         self._dictionary_columns = dictionaries if keep_dictionaries else []
-        self.num_rows: int = metadata.num_rows
-        self.info = _read_info(metadata.metadata, file)
+        parquet = pq.ParquetFile(pa.BufferReader(self._buffer))
+        _require_schema(parquet.schema_arrow, schema, file)
+        self.num_rows: int = parquet.metadata.num_rows
+        if self.num_rows > limits.limit_values(len(data)):
+            raise FormatError(f"declares {self.num_rows} rows, more than its columns", file=file)
+        self.info = _read_info(parquet.metadata.metadata, file)
 
     def read(self) -> pa.Table:
         """Read all columns."""
@@ -135,18 +138,13 @@ class ParquetWriter:
         is_compressed: bool = True,
     ) -> None:
         self._sink = pa.BufferOutputStream()
-        # The schema is stored here, since columns may be passed with dictionary types.
-        metadata = {
-            _SCHEMA_KEY: base64.b64encode(schema.serialize()),
-            INFO_KEY: json.dumps(info, separators=(",", ":")).encode(),
-        }
         fields = [
             field.with_type(pa.dictionary(pa.int32(), field.type))
             if field.name in dictionary_columns
             else field
             for field in schema
         ]
-        self.schema = pa.schema(fields, metadata)
+        self.schema = pa.schema(fields)
         self._writer = pq.ParquetWriter(
             self._sink,
             self.schema,
@@ -159,6 +157,13 @@ class ParquetWriter:
             sorting_columns=[pq.SortingColumn(schema.get_field_index(name)) for name in sorted_by]
             or None,
             use_compliant_nested_type=False,
+        )
+        # The writer would store dictionary types in the schema.
+        self._writer.add_key_value_metadata(
+            {
+                _SCHEMA_KEY: base64.b64encode(schema.serialize()),
+                INFO_KEY: json.dumps(info, separators=(",", ":")).encode(),
+            }
         )
 
     def write_row_group(self, columns: Sequence[pa.Array]) -> None:
@@ -174,11 +179,8 @@ class ParquetWriter:
 
 def is_readable(data: bytes, limits: Limits, *, keep_dictionaries: bool = False) -> bool:
     """Whether a written file is within the limits of readers; otherwise it compresses too well."""
-    metadata = pq.read_metadata(pa.BufferReader(data))
     try:
-        _check_pages(
-            memoryview(data), metadata, "", limits, expand_dictionaries=not keep_dictionaries
-        )
+        _check_pages(memoryview(data), "", limits, expand_dictionaries=not keep_dictionaries)
     except FormatError:
         return False
     return True
@@ -216,82 +218,31 @@ def _require_schema(actual: pa.Schema, expected: pa.Schema, file: str) -> None:
 
 
 def _check_pages(
-    data: memoryview,
-    metadata: pq.FileMetaData,
-    file: str,
-    limits: Limits,
-    *,
-    expand_dictionaries: bool,
+    data: memoryview, file: str, limits: Limits, *, expand_dictionaries: bool
 ) -> list[str]:
     """Check how much memory the columns need; return the names of columns with dictionaries."""
     size_limit = min(MAX_DECODED_SIZE, max(_MIN_SIZE_LIMIT, _MAX_RATIO * len(data)))
     values_limit = limits.limit_values(len(data))
-    if metadata.num_rows > values_limit:
-        raise FormatError(
-            f"declares {metadata.num_rows} rows; the limit is {values_limit}", file=file
-        )
     total_size = 0
-    num_values = [0] * metadata.num_columns
+    num_values: Counter[int] = Counter()
     dictionaries: dict[str, None] = {}
-    for group_index in range(metadata.num_row_groups):
-        group = metadata.row_group(group_index)
-        for index in range(metadata.num_columns):
-            column = group.column(index)
-            path = column.path_in_schema
-            size, has_dictionary, expanded_size = _measure_column(data, column, file)
-            num_values[index] += column.num_values
-            total_size += size
-            if has_dictionary:
-                dictionaries[path] = None
-                total_size += expanded_size if expand_dictionaries else 0
-            if total_size > size_limit or num_values[index] > values_limit:
+    try:
+        for pages in iterate_columns(data):
+            num_values[pages.column] += pages.num_values
+            total_size += pages.uncompressed_size
+            if pages.dictionary_size:
+                dictionaries[pages.path] = None
+                if expand_dictionaries:  # each value could be as long as the dictionary
+                    total_size += pages.num_values * pages.dictionary_size
+            if total_size > size_limit or num_values[pages.column] > values_limit:
                 raise FormatError(
                     f"needs more than {size_limit} bytes or {values_limit} values in memory: it is "
                     "damaged, or compressed too much",
                     file=file,
                 )
+    except PageError as error:
+        raise FormatError(str(error), file=file) from error
     return list(dictionaries)
-
-
-def _measure_column(
-    data: memoryview, column: pq.ColumnChunkMetaData, file: str
-) -> tuple[int, bool, int]:
-    """Return the size of the pages of a column chunk, whether it has a dictionary, and a bound.
-
-    The bound is on the size of its values if each were the whole dictionary.
-    """
-    start = column.data_page_offset
-    if column.has_dictionary_page and 0 < column.dictionary_page_offset < start:
-        start = column.dictionary_page_offset
-    end = start + column.total_compressed_size
-    if not 0 <= start <= end <= len(data):
-        raise FormatError("has a column outside of the file", file=file)
-    size = dictionary_size = num_values = 0
-    has_dictionary = False
-    try:
-        for page in iterate_pages(data, start, end):
-            size += page.uncompressed_size
-            if page.is_dictionary:
-                has_dictionary = True
-                dictionary_size += page.uncompressed_size
-                continue
-            num_values += page.num_values
-            if page.encoding == DELTA_BYTE_ARRAY:
-                raise FormatError(
-                    f"the column {column.path_in_schema!r} has the encoding DELTA_BYTE_ARRAY, "
-                    "which is not supported",
-                    file=file,
-                )
-    except PageHeaderError as error:
-        raise FormatError(f"damaged: {error}", file=file) from error
-    if num_values != column.num_values:
-        raise FormatError(
-            f"the column {column.path_in_schema!r} has {num_values} values, but the footer says "
-            f"{column.num_values}",
-            file=file,
-        )
-    is_bytes = column.physical_type == "BYTE_ARRAY"
-    return size, has_dictionary and is_bytes, num_values * dictionary_size if is_bytes else 0
 
 
 def _read_info(metadata: dict[bytes, bytes] | None, file: str) -> dict[str, Any]:
