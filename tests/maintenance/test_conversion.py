@@ -72,7 +72,10 @@ def test_every_direction(tmp_path: Path, pair: tuple[str, str]) -> None:
     assert _get_files(tmp_path / "source") == before
     converted = open_repository(_local(tmp_path / "target"), archive)
     assert converted.generation == target
-    assert describe(converted, report.snapshots) == describe(repository)
+    # Divergent branches can use one number for different nodes.
+    across = not get_generation(source).numbers_nodes
+    found = describe(converted, report.snapshots, across=across)
+    assert found == describe(repository, across=across)
     if source != "sequence" and target != "sequence":
         refs = open_refs(_local(tmp_path / "target")).refs
         assert refs.fetch_deleted_tags() == {"gone"}
@@ -83,8 +86,8 @@ def test_every_direction(tmp_path: Path, pair: tuple[str, str]) -> None:
     session.commit("after the conversion")
     store = converted.readonly_session("dev").store
     for path, expected in (("after", np.full(1, 7)), ("new", np.full(30, -1.0))):
-        found = zarr.open_array(store, path=path, mode="r")[0]
-        np.testing.assert_array_equal(np.atleast_1d(found), expected)
+        values = zarr.open_array(store, path=path, mode="r")[0]
+        np.testing.assert_array_equal(np.atleast_1d(values), expected)
 
 
 def test_around(tmp_path: Path) -> None:
@@ -277,6 +280,11 @@ def _make_stopping(storage: Storage, stop_at: int) -> FaultyStorage:
     return FaultyStorage(storage, fail)
 
 
+def _list_chunks(storage: Storage, generation: str) -> list[str]:
+    prefix = get_generation(generation).layout.chunks.prefix
+    return [info.key for info in storage.list(prefix)]
+
+
 @pytest.mark.parametrize("to", [name for name in GENERATIONS if name != "v1"])
 def test_interrupted_anywhere(tmp_path: Path, to: str) -> None:
     """After a failure at any request, nothing is visible, and the next run completes it."""
@@ -290,7 +298,7 @@ def test_interrupted_anywhere(tmp_path: Path, to: str) -> None:
     num_requests = next(counting._numbers)
     assert num_requests > 30
     # All requests at the beginning and the end, and some in between.
-    stops = {*range(8), *range(8, num_requests - 12, 7), *range(num_requests - 12, num_requests)}
+    stops = {*range(6), *range(6, num_requests - 6, 11), *range(num_requests - 6, num_requests)}
     for stop in sorted(stops):
         memory = MemoryStorage()
         with pytest.raises(StorageError):
@@ -299,7 +307,7 @@ def test_interrupted_anywhere(tmp_path: Path, to: str) -> None:
             assert not Repository.exists(memory)
         report = convert_repository(source, memory, to=to)
         assert report.snapshots == ids
-        assert {info.key for info in memory.list("c")} == {info.key for info in complete.list("c")}
+        assert _list_chunks(memory, to) == _list_chunks(complete, to)
     assert describe(open_repository(memory, archive), ids) == expected
 
 
@@ -497,7 +505,7 @@ def test_downgrade_interrupted(tmp_path: Path) -> None:
         assert converted.generation == "v1"
         assert read_everything(converted) == expected
         shutil.rmtree(root)
-        stop += 3
+        stop += 7
     assert num_requests > 40
 
 

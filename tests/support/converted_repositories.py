@@ -109,11 +109,13 @@ def make_repository(root: Path, archive: Path, generation: str) -> Repository:
     return repository
 
 
-def describe(repository: Repository, ids: Mapping[str, str] | None = None) -> dict[str, Any]:
+def describe(
+    repository: Repository, ids: Mapping[str, str] | None = None, *, across: bool = False
+) -> dict[str, Any]:
     """Describe everything that a conversion keeps.
 
     ``ids`` maps snapshots of the source to those of this repository; without it, this is the
-    source.
+    source. ``across`` includes the differences between divergent branches.
     """
     original = {} if ids is None else {new: old for old, new in ids.items()}
     branches = {name: repository.lookup_branch(name) for name in repository.list_branches()}
@@ -144,7 +146,7 @@ def describe(repository: Repository, ids: Mapping[str, str] | None = None) -> di
                 repository.diff(from_snapshot_id=before, to_snapshot_id=after)
             )
             for before, after in permutations(infos, 2)
-            if _is_ancestor(before, after, infos)
+            if across or _is_ancestor(before, after, infos)
         },
     }
 
