@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,15 +16,8 @@ from icefloe.format.generation import GENERATIONS
 if TYPE_CHECKING:
     from pathlib import Path
 
-IMPLEMENTED = [
-    name
-    for name, generation in GENERATIONS.items()
-    if find_spec(generation.codec_class.partition(":")[0].rpartition(".")[0]) is not None
-    and generation.codec is not None
-]
 
-
-@pytest.fixture(params=IMPLEMENTED)
+@pytest.fixture(params=GENERATIONS)
 def repository(request: pytest.FixtureRequest, tmp_path: Path) -> Repository:
     """Create a repository with native, inline, virtual and missing chunks."""
     config = icefloe.RepositoryConfig(inline_chunk_threshold_bytes=8)

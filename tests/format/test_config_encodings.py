@@ -648,7 +648,8 @@ def through_the_reference(storage: icechunk.Storage, path: Path, data: bytes) ->
 def drop_unknown(config: RepositoryConfig) -> RepositoryConfig:
     """Leave out what the installed icechunk has no field for; add what it writes by itself."""
     if not REFERENCE_IS_1:
-        return DEFAULT_BY_2_3.merge(dataclasses.replace(config, packing=None))
+        known = dataclasses.replace(config, packing=None, default_virtual_chunk_containers=None)
+        return DEFAULT_BY_2_3.merge(known)
     replace = dataclasses.replace
     if config.storage is not None:
         config = replace(config, storage=replace(config.storage, timeouts=None))

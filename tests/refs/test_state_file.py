@@ -219,6 +219,19 @@ def test_lost_responses(num_later: int, is_known: bool) -> None:  # noqa: FBT001
     assert read_state(storage)["generation"] == num_later + 1
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+def test_metadata_without_a_word_in_json(number: float) -> None:
+    """Numbers that JSON lacks are refused before a commit writes anything."""
+    storage = MemoryStorage()
+    repo = icefloe.Repository.create(storage, generation="draft")
+    before = {info.key: info.version for info in storage.list()}
+    session = repo.writable_session("main")
+    with pytest.raises(InvalidInputError, match="JSON has no number") as caught:
+        session.commit("a commit", {"a": [number]}, allow_empty=True)
+    assert caught.value.kind is ErrorKind.BAD_METADATA
+    assert {info.key: info.version for info in storage.list()} == before
+
+
 def test_history_with_a_cycle() -> None:
     """A cycle of parents raises when the history is read, and does not hang."""
     storage = MemoryStorage()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,7 @@ def damage_json(data: bytes, random: random.Random) -> bytes:
     if random.random() < 0.2:
         del owner[key]
     else:
-        owner[key] = random.choice((*_VALUES, content.get("nodes", [])))
+        owner[key] = copy.deepcopy(random.choice((*_VALUES, owner, content)))
     return json.dumps(content, separators=random.choice([(",", ":"), (", ", ": ")])).encode()
 
 

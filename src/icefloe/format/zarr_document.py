@@ -125,8 +125,7 @@ class _Splitter:
     generation: str
 
     def split(self, document: dict[str, Any], data: bytes) -> NodeParts:
-        # Counting brackets gives a bound on the nesting of most documents.
-        if data.count(b"{") + data.count(b"[") > MAX_DEPTH and is_nested_deeply(document):
+        if is_nested_deeply(document, data):
             self._refuse(f"nesting of more than {MAX_DEPTH} levels")
         is_array = document.get("node_type") == "array"
         known = _ARRAY_MEMBERS if is_array else _GROUP_MEMBERS
@@ -245,8 +244,11 @@ class _Splitter:
         )
 
 
-def is_nested_deeply(document: Any) -> bool:
-    """Whether a document is nested more than `MAX_DEPTH` levels deep."""
+def is_nested_deeply(document: Any, data: bytes) -> bool:
+    """Whether a document is nested more than `MAX_DEPTH` levels deep; ``data`` is its JSON."""
+    # The number of brackets is a bound, which suffices for most documents.
+    if data.count(b"{") + data.count(b"[") <= MAX_DEPTH:
+        return False
     level = [document]
     for _ in range(MAX_DEPTH):
         level = [

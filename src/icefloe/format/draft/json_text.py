@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -51,7 +52,11 @@ def _require_json(value: Any, depth: int) -> Any:
     if depth > MAX_DEPTH:
         raise ValueError(f"nested more than {MAX_DEPTH} levels deep")
     match value:
-        case None | bool() | float():
+        case None | bool():
+            return value
+        case float():
+            if not math.isfinite(value):  # the metadata is also in `state.json`, for all readers
+                raise ValueError(f"JSON has no number {value}")
             return value
         case str():
             value.encode()  # no lone surrogates: other generations cannot store them

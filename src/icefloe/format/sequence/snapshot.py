@@ -390,9 +390,9 @@ class _SnapshotReader:
         array, refs = self._read_node_data(self._get(node, "node_data", label), label)
         attributes, ref = self._read_attributes(node.get("user_attributes"), label)
         document = join_document(NodeParts(attributes, array))
-        if is_nested_deeply(document):
-            reader.fail(f"the metadata of {label} is nested more than {MAX_DEPTH} levels deep")
         user_data = format_extended_json(document)
+        if is_nested_deeply(document, user_data):
+            reader.fail(f"the metadata of {label} is nested more than {MAX_DEPTH} levels deep")
         if ref is not None:
             self._num_attributes_bytes += len(user_data)
             if self._num_attributes_bytes > MAX_ATTRIBUTES_BYTES:
