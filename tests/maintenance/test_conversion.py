@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
+import signal
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from itertools import permutations
 from typing import TYPE_CHECKING, Any
@@ -33,6 +37,7 @@ from icefloe.pipeline import convert_repository
 from icefloe.refs import open_refs
 from icefloe.repository import Repository
 from icefloe.storage import LocalStorage, MemoryStorage
+from support import SUPPORT, warm_python
 from support.converted_repositories import describe, make_repository, open_repository
 from support.faulty_storage import FaultyStorage
 from support.golden_repositories import Golden, every_golden
@@ -120,8 +125,6 @@ def test_icechunk2_reads_v2(tmp_path: Path, icechunk2: Path, source: str) -> Non
 
 
 def _compare_with_icechunk(tmp_path: Path, python: Path, source: str, target: str) -> None:
-    from support import SUPPORT, warm_python  # noqa: PLC0415
-
     archive, root = tmp_path / "archive", tmp_path / "target"
     repository = make_repository(tmp_path / "source", archive, source)
     report = convert_repository(repository, _local(root), to=target)
@@ -139,8 +142,13 @@ def _compare_with_icechunk(tmp_path: Path, python: Path, source: str, target: st
     ]
     assert found["snapshots"].keys() == set(report.snapshots.values())
     for old, new in report.snapshots.items():
-        nodes = {f"/{path}" for path in expected["snapshots"][old]["nodes"]}
-        assert found["snapshots"][new].keys() - {"(virtual locations)"} == nodes
+        nodes = {
+            f"/{path}": None if data is None else hashlib.sha256(data).hexdigest()
+            for path, (_, data) in expected["snapshots"][old]["nodes"].items()
+        }
+        seen = found["snapshots"][new]
+        seen.pop("(virtual locations)", None)
+        assert {path: node.get("sha256") for path, node in seen.items()} == nodes
 
 
 @every_golden
@@ -246,10 +254,12 @@ def test_losses_are_reported(tmp_path: Path) -> None:
     repository, _ = make_history(tmp_path / "source", 2)
     repository.set_metadata({"title": "x"})
     repository.set_feature_flag("move_node", False)
+    repository.set_status(RepoStatus(RepoAvailability.read_only))
     report = convert_repository(repository, MemoryStorage(), to="v1")
     assert report.not_converted == (
         "the ops log",
         "the metadata of the repository",
+        "the status read_only",
         "feature flags: move_node",
     )
 
@@ -309,6 +319,22 @@ def test_interrupted_anywhere(tmp_path: Path, to: str) -> None:
         assert report.snapshots == ids
         assert _list_chunks(memory, to) == _list_chunks(complete, to)
     assert describe(open_repository(memory, archive), ids) == expected
+
+
+@pytest.mark.parametrize("number", [0, 12, 40])
+def test_killed(tmp_path: Path, number: int) -> None:
+    """A process that is killed leaves nothing visible, and the next one completes it."""
+    repository, _ = make_history(tmp_path / "source", 1)
+    target = tmp_path / "target"
+    script = SUPPORT / "dying_converter.py"
+    arguments = (tmp_path / "source", target, "draft", number)
+    command = [sys.executable, str(script), *map(str, arguments)]
+    done = subprocess.run(command, check=False, capture_output=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert not Repository.exists(_local(target))
+    convert_repository(repository, _local(target), to="draft")
+    found = read_everything(Repository.open(_local(target)))
+    assert found == read_everything(repository)
 
 
 def test_interrupted_and_the_source_moved_on(tmp_path: Path) -> None:
@@ -455,8 +481,6 @@ def test_upgrade_in_place(tmp_path: Path) -> None:
 
 def test_downgrade_in_place(tmp_path: Path, icechunk1: Path) -> None:
     """With the source as target, v2 becomes v1: chunks stay, and Icechunk 1.x reads it."""
-    from support import SUPPORT, warm_python  # noqa: PLC0415
-
     archive, root = tmp_path / "archive", tmp_path / "source"
     repository = make_repository(root, archive, "v2")
     expected = describe(repository)

@@ -71,13 +71,11 @@ def make_repository(root: Path, archive: Path, generation: str) -> Repository:
     _make(group, "inline", (4,), (1,))
     _make(group, "a/split", (8, 10), (1, 10))
     _make(group, "a/scalar", (), ())
-    virtual = group.create_array("virtual", shape=(10,), chunks=(5,), dtype="f4", compressors=None)
-    assert virtual.path == "virtual"
+    virtual = group.create_array("linked", shape=(10,), chunks=(5,), dtype="f4", compressors=None)
+    assert virtual.path == "linked"
     location = (archive / "raw.bin").as_uri()
     for number in range(2):
-        session.store.set_virtual_ref(
-            f"virtual/c/{number}", location, offset=20 * number, length=20
-        )
+        session.store.set_virtual_ref(f"linked/c/{number}", location, offset=20 * number, length=20)
     session.commit("all kinds of chunks", metadata={"author": "me", "run": 7, "list": [1, None]})
     _write(repository, "main", "native", (slice(0, 3),), 5)
     second = repository.lookup_branch("main")

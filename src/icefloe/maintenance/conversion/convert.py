@@ -275,7 +275,7 @@ def _convert_in_place(
             state = fetch_history(refs, fetch_pinned_refs(refs), selection)
             return Source(storage, V2, state, progress=progress)
 
-        losses = find_losses(refs, make_source().state, to)
+        losses = find_losses(refs, make_source().state, to, in_place=True)
         state, plan = downgrade_storage(make_source, dry_run=dry_run)
         branches, tags, snapshots = state.branches, state.tags, state.snapshots
         num_manifests = len(plan.manifests)
@@ -395,7 +395,8 @@ def _copy_error(failures: Sequence[str]) -> StorageError:
     shown = [f"  {failure}" for failure in failures[:_MAX_SHOWN]]
     if len(failures) > _MAX_SHOWN:
         shown.append(f"  and {len(failures) - _MAX_SHOWN} more")
+    count = "1 chunk file" if len(failures) == 1 else f"{len(failures)} chunk files"
     return StorageError(
-        f"{len(failures)} chunk files could not be copied; fix the cause and convert again, which "
-        "continues:\n" + "\n".join(shown)
+        f"{count} could not be copied; fix the cause and convert again, which continues:\n"
+        + "\n".join(shown)
     )

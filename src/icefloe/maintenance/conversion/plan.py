@@ -15,6 +15,7 @@ from icefloe.maintenance.conversion.object_ids import require_distinct, to_rows
 from icefloe.maintenance.limits import ReadLimits, map_bounded
 from icefloe.maintenance.progress import Phase, Step, ignore_progress
 from icefloe.maintenance.repository_reader import NO_CACHE, RepositoryReader
+from icefloe.model.repo_info import RepoAvailability
 from icefloe.model.snapshot import ManifestFileInfo
 from icefloe.refs.opening import REF_STORES
 
@@ -111,13 +112,19 @@ def plan_conversion(
     return ConversionPlan(node_ids, manifests, chunks)
 
 
-def find_losses(refs: Refs, state: RefsState, target: Generation) -> list[str]:
+def find_losses(
+    refs: Refs, state: RefsState, target: Generation, *, in_place: bool = False
+) -> list[str]:
     """Return what of the bookkeeping of the source the target has no place for."""
     losses = []
     if refs.generation.has_repo_info:
         losses.append("the ops log")
         if refs.fetch_metadata() and not target.has_repo_info:
             losses.append("the metadata of the repository")
+        status = refs.fetch_status()
+        # A conversion in place sets a status itself.
+        if status.availability is not RepoAvailability.online and not in_place:
+            losses.append(f"the status {status.availability.name}")
         names = [flag.name for flag in refs.fetch_feature_flags() if flag.setting is not None]
         if names:
             losses.append(f"feature flags: {', '.join(names)}")
