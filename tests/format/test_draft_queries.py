@@ -105,7 +105,7 @@ def run(example: str, folder: Path, ending: str) -> Any:
 
 
 LARGEST = [["/virtual", 3, 303], ["/native", 3, 18]]
-MISSING = [["/empty", 1], ["/native", 599], ["/virtual", 599]]
+MISSING: list[list[Any]] = [["/empty", 1], ["/native", 599], ["/virtual", 599]]
 COORDINATES = [
     [path, coords] for path in ("/native", "/virtual") for coords in ([0, 0], [0, 300], [1, 2])
 ]
@@ -134,7 +134,7 @@ print(json.dumps([*results, missing["/native"][:2]]))
     largest, by_file, missing, first = run(EXAMPLES["pandas"], folder, ending)
     assert largest == {path: num_bytes for path, _, num_bytes in LARGEST}
     assert by_file == {LOCATION: 300, "0" * 20: 18}
-    assert missing == dict(MISSING)
+    assert missing == {path: count for path, count in MISSING}  # noqa: C416
     assert first == [[0, 1], [0, 2]]
 
 

@@ -14,9 +14,15 @@ from hypothesis import strategies as st
 
 from icefloe.assets import Assets
 from icefloe.format.generation import V2
-from icefloe.model.chunk_payload import ETag, InlineChunk, LastModified, VirtualChunkRef
+from icefloe.model.chunk_payload import (
+    ChunkRef,
+    ETag,
+    InlineChunk,
+    LastModified,
+    VirtualChunkRef,
+)
 from icefloe.model.config import RepositoryConfig
-from icefloe.model.ids import ManifestId, NodeId, SnapshotId
+from icefloe.model.ids import ChunkId, ManifestId, NodeId, SnapshotId
 from icefloe.model.manifest import ArrayManifest, ChunkPayloads, Manifest
 from icefloe.model.manifest_config import (
     ManifestConfig,
@@ -378,7 +384,51 @@ def test_the_first_of_overlapping_manifests_wins(
     assert _to_sets(log).get(NodeId.from_number(1), set()) == differing
 
 
+def _box(start: int, stop: int) -> ManifestExtents:
+    return ManifestExtents((ChunkIndexRange(start, stop),))
+
+
+@pytest.mark.parametrize(
+    "old, new, changed",
+    [
+        pytest.param([(0, 0, 4), (1, 0, 4)], [(1, 0, 4), (0, 0, 4)], {0, 1, 2, 3}, id="order"),
+        pytest.param([(0, 0, 2), (0, 2, 4)], [(0, 0, 2)], {2, 3}, id="same file, fewer extents"),
+        pytest.param([(0, 0, 2), (1, 2, 4)], [(1, 2, 4), (0, 0, 2)], set(), id="no overlap"),
+        pytest.param([(0, 0, 2), (1, 0, 4)], [(1, 0, 4)], {0, 1}, id="no longer hidden"),
+        pytest.param([(1, 0, 4)], [(0, 3, 4), (1, 0, 4)], {3}, id="hidden"),
+    ],
+)
+def test_manifests_that_both_snapshots_have(
+    old: list[tuple[int, int, int]], new: list[tuple[int, int, int]], changed: set[int]
+) -> None:
+    """Manifests with other extents, or in another order, may show other chunks."""
+    assets = Repository.create(MemoryStorage()).readonly_session("main").connection.assets
+    coords = to_matrix([(index,) for index in range(4)], 1)
+    manifests = []
+    for value in (b"x", b"y"):
+        refs = ArrayManifest(coords, ChunkPayloads.of([InlineChunk(value)] * 4))
+        manifests.append(Manifest.of_array(ManifestId.random(), NodeId.from_number(1), refs))
+        assets.write_manifest(manifests[-1])
+    before, after = (
+        _make_tree([ManifestRef(manifests[file].id, _box(*box)) for file, *box in refs], (4,))
+        for refs in (old, new)
+    )
+    found = _to_sets(compare_snapshots(before, after, assets))
+    assert found.get(NodeId.from_number(1), set()) == {(index,) for index in changed}
+
+
 # -- references as columns
+
+
+def test_every_field_of_a_reference_counts() -> None:
+    """References that differ in one field only are different, in tables of any order."""
+    native = [ChunkRef(ChunkId(bytes(11) + bytes([number])), 0, 4) for number in range(2)]
+    payloads = [*_PAYLOADS, *native, ChunkRef(native[0].id, 1, 4), ChunkRef(native[0].id, 0, 5)]
+    pairs = list(product(payloads, payloads))
+    left, right = (ChunkPayloads.of(list(side)) for side in zip(*pairs[::-1], strict=True))
+    rows = np.arange(len(pairs))
+    found = find_different_rows([left], rows, [right], rows)
+    assert found.tolist() == [ours != theirs for ours, theirs in pairs[::-1]]
 
 
 @settings(max_examples=examples(100, thorough=5000), deadline=None)
