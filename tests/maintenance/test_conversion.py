@@ -529,7 +529,7 @@ def test_downgrade_interrupted(tmp_path: Path) -> None:
         assert converted.generation == "v1"
         assert read_everything(converted) == expected
         shutil.rmtree(root)
-        stop += 7
+        stop += 17
     assert num_requests > 40
 
 
