@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def test_on_spark(tmp_path: Path, spark: Any, s3_server: S3Server) -> None:
     """Tasks upload from a disk to S3, and copy from prefix to prefix on the server."""
-    repository, _ = make_history(tmp_path / "source", 1)
+    repository, _ = make_history(tmp_path / "source", "v1")
     expected = sorted(map(str, read_everything(repository).values()))
 
     def open_prefix(name: str) -> Any:
@@ -49,7 +49,7 @@ def test_on_spark(tmp_path: Path, spark: Any, s3_server: S3Server) -> None:
 
 def test_failed_tasks(tmp_path: Path, spark: Any) -> None:
     """Chunks that tasks could not copy are reported; the next run copies only those."""
-    repository, _ = make_history(tmp_path / "source", 1)
+    repository, _ = make_history(tmp_path / "source", "v1")
     chunks = sorted((tmp_path / "source" / "chunks").glob("*"))
     hidden = tmp_path / "hidden"
     # A chunk of a commit: the session of `make_history` also left some that nothing refers to.
