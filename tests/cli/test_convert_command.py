@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def test_convert(tmp_path: Path) -> None:
     """A dry run prints the plan; the conversion prints a report, and the repository opens."""
-    repository, _ = make_history(tmp_path / "source", 2)
+    repository, _ = make_history(tmp_path / "source", "v2")
     arguments = ("convert", tmp_path / "source", tmp_path / "target", "--to", "sequence")
     plan = icefloe(*arguments, "--dry-run").stdout.splitlines()
     assert plan[0].startswith("would convert file://")
@@ -30,14 +30,15 @@ def test_convert(tmp_path: Path) -> None:
     assert "30 chunk files of 24.0 kB, 30 copied by this run" in report
     converted = Repository.open(LocalStorage(tmp_path / "target"))
     assert converted.generation == "sequence"
-    found, expected = (read_everything(opened) for opened in (converted, repository))
-    assert sorted(map(str, found.values())) == sorted(map(str, expected.values()))
+    ids = json.loads((tmp_path / "target" / "conversion.json").read_bytes())["snapshots"]
+    expected = {ids[old]: data for old, data in read_everything(repository).items()}
+    assert read_everything(converted) == expected
     assert icefloe(*arguments).stdout.startswith("nothing to do: an earlier run converted ")
 
 
 def test_json(tmp_path: Path) -> None:
     """With --json the report has the map of snapshots and what was not converted."""
-    _, ids = make_history(tmp_path / "source", 1)
+    _, ids = make_history(tmp_path / "source", "v1")
     target = tmp_path / "target"
     options = ("--to", "v2", "--branch", "dev", "--newest", "--json")
     report = json.loads(icefloe("convert", tmp_path / "source", target, *options).stdout)
@@ -65,7 +66,7 @@ def test_refusal(tmp_path: Path) -> None:
 
 def test_unknown_generation(tmp_path: Path) -> None:
     """An unknown generation is refused with the known ones."""
-    make_history(tmp_path / "source", 1)
+    make_history(tmp_path / "source", "v1")
     arguments = ("convert", tmp_path / "source", tmp_path / "target", "--to", "v3")
     assert "one of: draft, sequence, v1, v2" in icefloe(*arguments, code=1).stderr
 

@@ -170,7 +170,7 @@ def test_golden(tmp_path: Path, golden: Golden, target: str) -> None:
 
 def test_dry_run(tmp_path: Path) -> None:
     """A dry run reports the same numbers as the conversion, and writes nothing."""
-    repository, _ = make_history(tmp_path / "source", 1)
+    repository, _ = make_history(tmp_path / "source", "v1")
     target = tmp_path / "target"
     plan = convert_repository(repository, _local(target), to="v2", dry_run=True)
     assert not target.exists()
@@ -185,7 +185,7 @@ def test_dry_run(tmp_path: Path) -> None:
 
 def test_one_branch(tmp_path: Path) -> None:
     """One branch is converted with its history and the tags on it; main is at the beginning."""
-    repository, ids = make_history(tmp_path / "source", 2)
+    repository, ids = make_history(tmp_path / "source", "v2")
     report = convert_repository(repository, _local(tmp_path / "target"), to="v1", branch="dev")
     converted = Repository.open(_local(tmp_path / "target"))
     assert converted.list_branches() == {"main", "dev"}
@@ -198,7 +198,7 @@ def test_one_branch(tmp_path: Path) -> None:
 
 def test_newest_snapshot(tmp_path: Path) -> None:
     """Only the newest snapshot is converted, as a child of the first."""
-    repository, ids = make_history(tmp_path / "source", 1)
+    repository, ids = make_history(tmp_path / "source", "v1")
     report = convert_repository(repository, _local(tmp_path / "target"), to="v2", newest=True)
     assert list(report.snapshots) == [ids[0], ids[6]]
     converted = Repository.open(_local(tmp_path / "target"))
@@ -210,7 +210,7 @@ def test_newest_snapshot(tmp_path: Path) -> None:
 
 def test_unknown_branch(tmp_path: Path) -> None:
     """A branch that does not exist raises, with the existing ones."""
-    repository, _ = make_history(tmp_path / "source", 1)
+    repository, _ = make_history(tmp_path / "source", "v1")
     with pytest.raises(InvalidInputError, match=r"no branch 'nope'; available: dev, main"):
         convert_repository(repository, MemoryStorage(), to="v2", branch="nope")
 
@@ -251,7 +251,7 @@ def _set(store: Any, key: str, data: bytes) -> None:
 
 def test_losses_are_reported(tmp_path: Path) -> None:
     """Bookkeeping that only v2 has is named in the report."""
-    repository, _ = make_history(tmp_path / "source", 2)
+    repository, _ = make_history(tmp_path / "source", "v2")
     repository.set_metadata({"title": "x"})
     repository.set_feature_flag("move_node", False)
     repository.set_status(RepoStatus(RepoAvailability.read_only))
@@ -266,7 +266,7 @@ def test_losses_are_reported(tmp_path: Path) -> None:
 
 def test_expired_history(tmp_path: Path) -> None:
     """The changes of expired snapshots stay in the diff since the first snapshot."""
-    repository, ids = make_history(tmp_path / "source", 2)
+    repository, ids = make_history(tmp_path / "source", "v2")
     before = repository.diff(from_snapshot_id=ids[0], to_snapshot_id=ids[6])
     tips = {name: repository.lookup_branch(name) for name in repository.list_branches()}
     repository.expire_snapshots(datetime.now(UTC) + timedelta(days=1))
@@ -324,7 +324,7 @@ def test_interrupted_anywhere(tmp_path: Path, to: str) -> None:
 @pytest.mark.parametrize("number", [0, 12, 40])
 def test_killed(tmp_path: Path, number: int) -> None:
     """A process that is killed leaves nothing visible, and the next one completes it."""
-    repository, _ = make_history(tmp_path / "source", 1)
+    repository, _ = make_history(tmp_path / "source", "v1")
     target = tmp_path / "target"
     script = SUPPORT / "dying_converter.py"
     arguments = (tmp_path / "source", target, "draft", number)
@@ -339,7 +339,7 @@ def test_killed(tmp_path: Path, number: int) -> None:
 
 def test_interrupted_and_the_source_moved_on(tmp_path: Path) -> None:
     """The next run converts the state that the first run pinned, not later commits."""
-    repository, ids = make_history(tmp_path / "source", 1)
+    repository, ids = make_history(tmp_path / "source", "v1")
     memory = MemoryStorage()
     with pytest.raises(StorageError):
         convert_repository(repository, _make_stopping(memory, 40), to="v2")
@@ -352,7 +352,7 @@ def test_interrupted_and_the_source_moved_on(tmp_path: Path) -> None:
 
 def test_interrupted_and_the_source_expired(tmp_path: Path) -> None:
     """If the recorded history is gone, the next run says what to do."""
-    repository, _ = make_history(tmp_path / "source", 1)
+    repository, _ = make_history(tmp_path / "source", "v1")
     memory = MemoryStorage()
     with pytest.raises(StorageError):
         convert_repository(repository, _make_stopping(memory, 40), to="v2")
@@ -363,7 +363,7 @@ def test_interrupted_and_the_source_expired(tmp_path: Path) -> None:
 
 def test_second_run(tmp_path: Path) -> None:
     """Once a conversion is complete, the same call changes nothing."""
-    repository, _ = make_history(tmp_path / "source", 1)
+    repository, _ = make_history(tmp_path / "source", "v1")
     target = tmp_path / "target"
     first = convert_repository(repository, _local(target), to="v2")
     before = _get_files(target)
@@ -376,7 +376,7 @@ def test_second_run(tmp_path: Path) -> None:
 
 def test_record(tmp_path: Path) -> None:
     """The target has the map of snapshots, and where they come from."""
-    repository, ids = make_history(tmp_path / "source", 1)
+    repository, ids = make_history(tmp_path / "source", "v1")
     convert_repository(repository, _local(tmp_path / "target"), to="v2")
     record = json.loads((tmp_path / "target" / RECORD).read_bytes())
     assert record["source"] == (tmp_path / "source").as_uri()
@@ -393,7 +393,7 @@ def test_record(tmp_path: Path) -> None:
 )
 def test_damaged_record(tmp_path: Path, content: bytes) -> None:
     """A damaged record raises `FormatError` with its name."""
-    repository, _ = make_history(tmp_path / "source", 1)
+    repository, _ = make_history(tmp_path / "source", "v1")
     memory = MemoryStorage()
     memory.put(RECORD, content)
     with pytest.raises(FormatError, match=RECORD):
@@ -402,7 +402,7 @@ def test_damaged_record(tmp_path: Path, content: bytes) -> None:
 
 def test_target_in_use(tmp_path: Path) -> None:
     """A root with a repository, other files or another conversion is refused and unchanged."""
-    repository, _ = make_history(tmp_path / "source", 1)
+    repository, _ = make_history(tmp_path / "source", "v1")
     taken = tmp_path / "taken"
     Repository.create(_local(taken))
     files = tmp_path / "files"
@@ -423,14 +423,14 @@ def test_target_in_use(tmp_path: Path) -> None:
 
 def test_same_generation(tmp_path: Path) -> None:
     """A repository that has the generation already is refused."""
-    repository, _ = make_history(tmp_path / "source", 1)
+    repository, _ = make_history(tmp_path / "source", "v1")
     with pytest.raises(InvalidInputError, match="of generation v1 already"):
         convert_repository(repository, MemoryStorage(), to="v1")
 
 
 def test_missing_chunks_are_listed(tmp_path: Path) -> None:
     """Chunk files that are missing in the source are named, and nothing becomes visible."""
-    repository, _ = make_history(tmp_path / "source", 1)
+    repository, _ = make_history(tmp_path / "source", "v1")
     names = sorted(path.name for path in (tmp_path / "source" / "chunks").glob("*"))
     shutil.rmtree(tmp_path / "source" / "chunks")
     memory = MemoryStorage()
@@ -442,7 +442,7 @@ def test_missing_chunks_are_listed(tmp_path: Path) -> None:
 
 def test_hard_links(tmp_path: Path) -> None:
     """On one disk chunk files are linked: they have the same inode, and no bytes are copied."""
-    repository, _ = make_history(tmp_path / "source", 1)
+    repository, _ = make_history(tmp_path / "source", "v1")
     report = convert_repository(repository, _local(tmp_path / "target"), to="v2")
     assert report.num_transferred_bytes == 0
     for path in (tmp_path / "target" / "chunks").glob("*"):
@@ -451,7 +451,7 @@ def test_hard_links(tmp_path: Path) -> None:
 
 def test_progress(tmp_path: Path) -> None:
     """Each phase is reported up to its end."""
-    repository, _ = make_history(tmp_path / "source", 1)
+    repository, _ = make_history(tmp_path / "source", "v1")
     steps: list[Step] = []
     convert_repository(repository, MemoryStorage(), to="v2", progress=steps.append)
     phases = list(dict.fromkeys(step.phase for step in steps))
@@ -469,7 +469,7 @@ def test_progress(tmp_path: Path) -> None:
 
 def test_upgrade_in_place(tmp_path: Path) -> None:
     """With the source as target, v1 becomes v2 by the upgrade, which keeps all files."""
-    repository, _ = make_history(tmp_path / "source", 1)
+    repository, _ = make_history(tmp_path / "source", "v1")
     before = read_everything(repository)
     report = convert_repository(repository, repository.storage, to="v2")
     assert report.in_place
@@ -505,7 +505,7 @@ def test_downgrade_in_place(tmp_path: Path, icechunk1: Path) -> None:
 
 def test_downgrade_interrupted(tmp_path: Path) -> None:
     """After a failure at any request the repository is readable, and the next run completes it."""
-    make_history(tmp_path / "source", 2)
+    make_history(tmp_path / "source", "v2")
     expected = read_everything(Repository.open(_local(tmp_path / "source")))
     num_requests = 0
     stop = 0
@@ -535,7 +535,7 @@ def test_downgrade_interrupted(tmp_path: Path) -> None:
 
 def test_downgrade_keeps_writers_away(tmp_path: Path) -> None:
     """During the conversion the repository is read-only; its status says why."""
-    repository, _ = make_history(tmp_path / "source", 2)
+    repository, _ = make_history(tmp_path / "source", "v2")
     storage = _make_stopping(_local(tmp_path / "source"), 60)
     with pytest.raises(StoppedError):
         convert_repository(storage, storage, to="v1")
@@ -550,7 +550,7 @@ def test_downgrade_keeps_writers_away(tmp_path: Path) -> None:
 
 def test_downgrade_of_a_read_only_repository(tmp_path: Path) -> None:
     """A repository that its owner made read-only is not converted in place."""
-    repository, _ = make_history(tmp_path / "source", 2)
+    repository, _ = make_history(tmp_path / "source", "v2")
     repository.set_status(RepoStatus(RepoAvailability.read_only))
     before = _get_files(tmp_path / "source")
     with pytest.raises(ReadOnlyError):
@@ -560,7 +560,7 @@ def test_downgrade_of_a_read_only_repository(tmp_path: Path) -> None:
 
 def test_other_generations_not_in_place(tmp_path: Path) -> None:
     """Generations with different layouts need another root."""
-    repository, _ = make_history(tmp_path / "source", 1)
+    repository, _ = make_history(tmp_path / "source", "v1")
     with pytest.raises(InvalidInputError, match="choose another target"):
         convert_repository(repository, repository.storage, to="sequence")
     with pytest.raises(InvalidInputError, match="choose another target"):
