@@ -31,7 +31,7 @@ def _take_turns(root: Path, spec_version: int, python: Path) -> None:
         tip = refs.fetch_branch("main")
         assert str(tip) == done.stdout.split()[-1]
         assert refs.fetch_tag(f"by-theirs-{turn}") == tip
-        ours = write_snapshot(storage, spec_version, tip, f"ours-{turn}")
+        ours = write_snapshot(storage, find_generation(spec_version), tip, f"ours-{turn}")
         refs.commit("main", tip, ours)
         refs.create_tag(f"ours-{turn}", ours.id)
         expected += [f"theirs-{turn}", f"ours-{turn}"]
@@ -71,7 +71,7 @@ for name in {NAMES!r}:
     assert set(refs.fetch_tags()) == set(NAMES)
     for name in NAMES:
         tip = refs.fetch_branch(name)
-        ours = write_snapshot(storage, 1, tip, "ours")
+        ours = write_snapshot(storage, V1, tip, "ours")
         refs.commit(name, tip, ours)
         assert refs.fetch_branch(name) == ours.id
         refs.delete_branch(name)

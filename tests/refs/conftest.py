@@ -1,4 +1,4 @@
-"""A new repository of either generation, in memory and on disk."""
+"""A new repository of each generation, in memory and on disk."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from icefloe.format.generation import find_generation
+from icefloe.format.generation import SEQUENCE, V1, V2, Generation
 from icefloe.refs import Refs, create_refs
 from icefloe.storage import LocalStorage, MemoryStorage, Storage
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.fixture(params=[1, 2], ids=["v1", "v2"])
-def spec_version(request: pytest.FixtureRequest) -> int:
-    version: int = request.param
-    return version
+@pytest.fixture(params=[SEQUENCE, V1, V2], ids=["sequence", "v1", "v2"])
+def generation(request: pytest.FixtureRequest) -> Generation:
+    generation: Generation = request.param
+    return generation
 
 
 @pytest.fixture(params=["memory", "local"])
@@ -26,5 +26,5 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
 
 
 @pytest.fixture
-def refs(storage: Storage, spec_version: int) -> Refs:
-    return create_refs(storage, generation=find_generation(spec_version))
+def refs(storage: Storage, generation: Generation) -> Refs:
+    return create_refs(storage, generation=generation)

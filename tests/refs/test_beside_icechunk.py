@@ -83,11 +83,11 @@ def _describe_update(update: OpsLogEntry) -> dict[str, Any]:
 def _change(refs: Refs, storage: LocalStorage) -> SnapshotId:
     """Make the changes of ``icechunk_refs.py change``, and return the amended commit."""
     tip = refs.fetch_branch("main")
-    ours = write_snapshot(storage, 2, tip, "ours")
+    ours = write_snapshot(storage, V2, tip, "ours")
     refs.commit("main", tip, ours)
-    amended = write_snapshot(storage, 2, tip, "ours, amended")
+    amended = write_snapshot(storage, V2, tip, "ours, amended")
     refs.amend("main", ours.id, amended)
-    refs.add_snapshot(write_snapshot(storage, 2, amended.id, "ours, detached"))
+    refs.add_snapshot(write_snapshot(storage, V2, amended.id, "ours, detached"))
     refs.set_feature_flag("delete_tag", False)
     refs.set_feature_flag("create_tag", True)
     refs.set_feature_flag("create_tag", None)

@@ -1,4 +1,4 @@
-"""Eight processes that commit to one branch lose nothing: on disk, on S3, in both generations."""
+"""Eight processes that commit to one branch lose nothing: on disk, on S3, in all generations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from icefloe.format.generation import find_generation
 from icefloe.refs import create_refs, open_refs
 from icefloe.storage import LocalStorage, Storage, s3_storage
 from support import SUPPORT, warm_python
@@ -17,6 +16,7 @@ from support import SUPPORT, warm_python
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from icefloe.format.generation import Generation
     from support.servers import S3Server
 
 PROCESSES, COMMITS = 8, 4
@@ -38,9 +38,9 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     )
 
 
-def test_no_commit_is_lost(storage: Storage, spec_version: int, tmp_path: Path) -> None:
+def test_no_commit_is_lost(storage: Storage, generation: Generation, tmp_path: Path) -> None:
     """Every commit that reported success is in the history exactly once, and no other is."""
-    create_refs(storage, generation=find_generation(spec_version))
+    create_refs(storage, generation=generation)
     (tmp_path / "storage.pickle").write_bytes(pickle.dumps(storage))
     script = SUPPORT / "racing_refs_committer.py"
     numbers = map(str, (PROCESSES, COMMITS))

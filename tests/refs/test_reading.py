@@ -14,12 +14,13 @@ from icefloe.assets import Assets
 from icefloe.errors import (
     ErrorKind,
     FormatError,
+    PermissionDeniedError,
     RefNotFoundError,
     RepositoryNotFoundError,
     SnapshotNotFoundError,
     StorageError,
 )
-from icefloe.format.generation import V1, V2, find_generation
+from icefloe.format.generation import V1, V2
 from icefloe.format.keys import format_branch_key
 from icefloe.format.ref_json import encode_ref
 from icefloe.format.snapshot import decode_snapshot, encode_snapshot
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from icefloe.format.generation import Generation
     from icefloe.model.byte_range import ByteRange
     from icefloe.storage import Fetched, ObjectInfo
 
@@ -72,17 +74,18 @@ def test_all_branches_at_opening(golden: Golden) -> None:
     assert opened.refs.fetch_branches() == branches
 
 
-def test_state_at_opening_does_not_change(spec_version: int) -> None:
+def test_state_at_opening_does_not_change(generation: Generation) -> None:
     """``opening_refs`` does not change; ``refs`` reads the current state."""
     storage = MemoryStorage()
-    create_refs(storage, generation=find_generation(spec_version))
+    create_refs(storage, generation=generation)
     opened = open_refs(storage)
-    info = write_snapshot(storage, spec_version, INITIAL_SNAPSHOT_ID, "later")
-    opened.opening_refs.commit("main", INITIAL_SNAPSHOT_ID, info)
+    first = generation.initial_snapshot_id
+    info = write_snapshot(storage, generation, first, "later")
+    opened.opening_refs.commit("main", first, info)
     config = RepositoryConfig(inline_chunk_threshold_bytes=1)
     opened.opening_refs.save_config(config, expected=None)
-    assert opened.opening_refs.fetch_branch("main") == INITIAL_SNAPSHOT_ID
-    assert opened.opening_refs.fetch_branches() == {"main": INITIAL_SNAPSHOT_ID}
+    assert opened.opening_refs.fetch_branch("main") == first
+    assert opened.opening_refs.fetch_branches() == {"main": first}
     assert opened.opening_refs.fetch_config() is None
     assert opened.refs.fetch_branch("main") == info.id
     assert opened.refs.fetch_config() == config
@@ -129,10 +132,10 @@ def test_spec_version(golden: Golden) -> None:
 
 
 def test_spec_version_without_a_repository() -> None:
-    """Without a repository, two requests return None."""
+    """Without a repository, three requests return None."""
     storage = CountingStorage(MemoryStorage())
     assert fetch_spec_version(storage) is None
-    assert storage.requests.total() == 2
+    assert storage.requests.total() == 3
     assert not is_repository(storage)
 
 
@@ -150,7 +153,7 @@ def test_history(golden: Golden) -> None:
     assert storage.requests.total() == 1
 
 
-def test_history_from_a_cache(spec_version: int) -> None:
+def test_history_from_a_cache(generation: Generation) -> None:
     """Cached snapshots are not fetched again; version 2 needs none of them."""
 
     class Kept(dict[SnapshotId, Snapshot]):
@@ -160,30 +163,32 @@ def test_history_from_a_cache(spec_version: int) -> None:
             return self[snapshot_id]
 
     storage = CountingStorage(MemoryStorage())
-    create_refs(storage, generation=find_generation(spec_version))
-    opened, assets = open_refs(storage), Assets(storage, find_generation(spec_version))
-    kept = Kept({INITIAL_SNAPSHOT_ID: assets.fetch_snapshot(INITIAL_SNAPSHOT_ID)})
+    create_refs(storage, generation=generation)
+    opened, assets = open_refs(storage), Assets(storage, generation)
+    first_id = generation.initial_snapshot_id
+    kept = Kept({first_id: assets.fetch_snapshot(first_id)})
     storage.requests.clear()
     refs = opened.opening_refs.with_assets(kept)
     (first,) = refs.fetch_ancestry(refs.fetch_branch("main"))
-    assert first == refs.fetch_snapshot_info(INITIAL_SNAPSHOT_ID)
+    assert first == refs.fetch_snapshot_info(first_id)
     assert first.message == "Repository initialized"
     assert not storage.requests
 
 
-def test_nothing_is_listed(spec_version: int) -> None:
+@pytest.mark.parametrize("generation", [V1, V2], ids=["v1", "v2"])
+def test_nothing_is_listed(generation: Generation) -> None:
     """Opening, reading, tagging and committing work without listing."""
 
     class Unlistable(MemoryStorage):
         """Raises when listed."""
 
         def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-            raise StorageError(f"not allowed to list {prefix}")
+            raise PermissionDeniedError(f"not allowed to list {prefix}")
 
     storage = Unlistable()
-    create_refs(storage, generation=find_generation(spec_version))
+    create_refs(storage, generation=generation)
     refs = open_refs(storage).refs
-    info = write_snapshot(storage, spec_version, refs.fetch_branch("main"), "a commit")
+    info = write_snapshot(storage, generation, refs.fetch_branch("main"), "a commit")
     refs.commit("main", INITIAL_SNAPSHOT_ID, info)
     refs.create_tag("v1", info.id)
     assert refs.fetch_tag("v1") == info.id
@@ -192,21 +197,21 @@ def test_nothing_is_listed(spec_version: int) -> None:
         refs.fetch_branch("unknown")
 
 
-def test_unknown_names(spec_version: int) -> None:
+def test_unknown_names(generation: Generation) -> None:
     """The error suggests names, or how to list them, without an additional request."""
     storage = CountingStorage(MemoryStorage())
-    refs = create_refs(storage, generation=find_generation(spec_version))
-    refs.create_tag("release-1", INITIAL_SNAPSHOT_ID)
-    words = "did you mean {}" if spec_version == 2 else "{} returns the existing ones"
+    refs = create_refs(storage, generation=generation)
+    refs.create_tag("release-1", generation.initial_snapshot_id)
+    words = "did you mean {}" if generation is V2 else "{} returns the existing ones"
     storage.requests.clear()
     with pytest.raises(RefNotFoundError) as caught:
         refs.fetch_branch("mian")
-    assert words.format("'main'" if spec_version == 2 else "list_branches()") in str(caught.value)
+    assert words.format("'main'" if generation is V2 else "list_branches()") in str(caught.value)
     assert caught.value.kind is ErrorKind.BRANCH_NOT_FOUND
     assert storage.requests.total() == 1
     with pytest.raises(RefNotFoundError) as caught:
         refs.fetch_tag("release1")
-    assert words.format("'release-1'" if spec_version == 2 else "list_tags()") in str(caught.value)
+    assert words.format("'release-1'" if generation is V2 else "list_tags()") in str(caught.value)
     assert caught.value.kind is ErrorKind.TAG_NOT_FOUND
 
 
@@ -229,10 +234,11 @@ def test_no_repository() -> None:
     """Without a repository, the error names the objects that are missing."""
     storage = CountingStorage(MemoryStorage())
     with pytest.raises(
-        RepositoryNotFoundError, match=r"neither 'repo' nor 'refs/branch\.main/ref\.json'"
+        RepositoryNotFoundError,
+        match=r"neither 'repo' nor 'refs/branch\.main/ref\.json' nor 'r/main/' exists",
     ):
         open_refs(storage)
-    assert storage.requests.total() == 3
+    assert storage.requests.total() == 4
 
 
 def test_a_deleted_repository() -> None:

@@ -22,7 +22,7 @@ class UnlistableStorage(ForwardingStorage):
     """Responds like S3 to a user without permission to list the bucket."""
 
     def _intercept(self, request: Request, run: Callable[[], T]) -> T:
-        if request.name == "list":
+        if request.name in ("list", "list_first"):
             raise PermissionDeniedError("may not list")
         try:
             return run()

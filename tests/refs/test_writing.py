@@ -1,4 +1,4 @@
-"""Changes of refs, with the same rules in both generations."""
+"""Changes of refs, with the same rules in all generations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from icefloe.errors import (
     SnapshotNotFoundError,
     StorageError,
 )
-from icefloe.format.generation import V1, V2, find_generation
+from icefloe.format.generation import SEQUENCE, V1, V2, find_generation
 from icefloe.model.config import RepositoryConfig
 from icefloe.model.ids import INITIAL_SNAPSHOT_ID, SnapshotId
 from icefloe.model.repo_info import (
@@ -36,7 +36,7 @@ from icefloe.model.repo_info import (
     RepoStatus,
     UpdateType,
 )
-from icefloe.refs import Refs, changes, create_refs, open_refs
+from icefloe.refs import Refs, changes, create_refs, fetch_generation, open_refs
 from icefloe.refs.repo_file import RepoFile
 from icefloe.storage import LocalStorage, MemoryStorage, Overwrite
 from support.counting_refs_storage import CountingStorage
@@ -46,56 +46,62 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from icefloe.format.generation import Generation
     from icefloe.storage import ObjectInfo, PutMode, Storage, Version
+
+PUBLISHING_KEYS = ("repo", "refs/branch.main/ref.json", "r/main/ZZZZZZZZ.json")
+"""The keys whose creation publishes a new repository."""
 
 
 def commit(refs: Refs, storage: Storage, message: str = "a commit") -> SnapshotId:
     parent = refs.fetch_branch("main")
-    info = write_snapshot(storage, refs.spec_version, parent, message)
+    info = write_snapshot(storage, refs.generation, parent, message)
     refs.commit("main", parent, info)
     return info.id
 
 
-def test_creation(refs: Refs, storage: Storage, spec_version: int) -> None:
+def test_creation(refs: Refs, storage: Storage, generation: Generation) -> None:
     """A new repository has the branch main at the first snapshot, and nothing else."""
     reopened = open_refs(storage).refs
-    assert reopened.spec_version == spec_version
-    assert reopened.fetch_branches() == {"main": INITIAL_SNAPSHOT_ID}
+    assert reopened.generation is generation
+    assert fetch_generation(storage) is generation
+    assert reopened.fetch_branches() == {"main": generation.initial_snapshot_id}
     assert reopened.fetch_tags() == {}
     assert reopened.fetch_config() is None
-    (first,) = reopened.fetch_ancestry(INITIAL_SNAPSHOT_ID)
+    (first,) = reopened.fetch_ancestry(generation.initial_snapshot_id)
     assert (first.message, first.parent_id) == ("Repository initialized", None)
 
 
-@pytest.mark.parametrize("other_version", [1, 2])
-def test_creating_twice(refs: Refs, storage: Storage, other_version: int) -> None:
-    """A second creation, of any version, raises and changes nothing."""
+@pytest.mark.parametrize("other", [SEQUENCE, V1, V2], ids=["sequence", "v1", "v2"])
+def test_creating_twice(refs: Refs, storage: Storage, other: Generation) -> None:
+    """A second creation, of any generation, raises and changes nothing."""
     tip = commit(refs, storage)
     before = {info.key: info.version for info in storage.list()}
     with pytest.raises(AlreadyExistsError, match="open it instead"):
-        create_refs(storage, generation=find_generation(other_version), config=RepositoryConfig())
+        create_refs(storage, generation=other, config=RepositoryConfig())
     assert {info.key: info.version for info in storage.list()} == before
     assert open_refs(storage).refs.fetch_branch("main") == tip
 
 
-def test_concurrent_creators_of_both_versions() -> None:
-    """If both versions are created concurrently, version 2 exists and the other creator raises."""
+@pytest.mark.parametrize("slower", [SEQUENCE, V1], ids=["sequence", "v1"])
+def test_concurrent_creators_of_two_generations(slower: Generation) -> None:
+    """If two generations are created concurrently, the newer exists and the other one raises."""
 
     class Racing(MemoryStorage):
-        """Creates version 2 right before the branch main is created."""
+        """Creates generation v2 right before the branch main is created."""
 
         def put(self, key: str, data: bytes | memoryview, mode: PutMode = Overwrite()) -> Version:  # noqa: B008
-            if key == "refs/branch.main/ref.json":
+            if key in ("refs/branch.main/ref.json", "r/main/ZZZZZZZZ.json"):
                 create_refs(self, generation=V2)
             return super().put(key, data, mode)
 
     storage = Racing()
     with pytest.raises(AlreadyExistsError):
-        create_refs(storage, generation=V1)
-    assert open_refs(storage).refs.spec_version == 2
+        create_refs(storage, generation=slower)
+    assert open_refs(storage).refs.generation is V2
 
 
-def test_an_interrupted_creation_can_be_repeated(spec_version: int) -> None:
+def test_an_interrupted_creation_can_be_repeated(generation: Generation) -> None:
     """A creation that is interrupted before the last write can be repeated."""
 
     class Dying(MemoryStorage):
@@ -104,24 +110,24 @@ def test_an_interrupted_creation_can_be_repeated(spec_version: int) -> None:
         dies = True
 
         def put(self, key: str, data: bytes | memoryview, mode: PutMode = Overwrite()) -> Version:  # noqa: B008
-            if self.dies and key in ("repo", "refs/branch.main/ref.json"):
+            if self.dies and key in PUBLISHING_KEYS:
                 raise StorageError("dead")
             return super().put(key, data, mode)
 
     storage = Dying()
     first, second = (RepositoryConfig(inline_chunk_threshold_bytes=size) for size in (1, 2))
     with pytest.raises(StorageError, match="dead"):
-        create_refs(storage, generation=find_generation(spec_version), config=first)
+        create_refs(storage, generation=generation, config=first)
     storage.dies = False
-    create_refs(storage, generation=find_generation(spec_version), config=second)
+    create_refs(storage, generation=generation, config=second)
     assert open_refs(storage).refs.fetch_config() == second
-    assert open_refs(storage).refs.fetch_branch("main") == INITIAL_SNAPSHOT_ID
+    assert open_refs(storage).refs.fetch_branch("main") == generation.initial_snapshot_id
 
 
 def test_a_commit_must_continue_the_history(refs: Refs, storage: Storage) -> None:
     """A snapshot with another parent, or none, cannot be committed."""
     parent = refs.fetch_branch("main")
-    info = write_snapshot(storage, refs.spec_version, parent, "a commit")
+    info = write_snapshot(storage, refs.generation, parent, "a commit")
     for wrong in (None, SnapshotId.random()):
         with pytest.raises(InvalidInputError, match="must continue the history"):
             refs.commit("main", parent, replace(info, parent_id=wrong))
@@ -132,14 +138,14 @@ def test_commits_make_history(refs: Refs, storage: Storage) -> None:
     """Each commit is the parent of the next one."""
     ids = [commit(refs, storage, f"commit {number}") for number in range(3)]
     history = list(open_refs(storage).refs.fetch_ancestry(refs.fetch_branch("main")))
-    assert [info.id for info in history] == [*reversed(ids), INITIAL_SNAPSHOT_ID]
+    assert [info.id for info in history] == [*reversed(ids), refs.generation.initial_snapshot_id]
     assert [info.message for info in history][:3] == ["commit 2", "commit 1", "commit 0"]
 
 
 def test_a_stale_commit_is_a_conflict(refs: Refs, storage: Storage) -> None:
     """Of two commits on one parent one succeeds; the error of the other has the new tip."""
     parent = refs.fetch_branch("main")
-    loser = write_snapshot(storage, refs.spec_version, parent, "too late")
+    loser = write_snapshot(storage, refs.generation, parent, "too late")
     winner = commit(refs, storage)
     with pytest.raises(ConflictError) as caught:
         refs.commit("main", parent, loser)
@@ -152,11 +158,11 @@ def test_begin_commit(refs: Refs, storage: Storage) -> None:
     """`begin_commit` tolerates other changes, and raises a conflict if the branch moved."""
     first = commit(refs, storage)
     with pytest.raises(ConflictError) as caught:
-        refs.begin_commit("main", INITIAL_SNAPSHOT_ID)
+        refs.begin_commit("main", refs.generation.initial_snapshot_id)
     assert caught.value.actual_parent == str(first)
     finish, late = (refs.begin_commit("main", first) for _ in range(2))
     refs.create_tag("v1", first)
-    infos = [write_snapshot(storage, refs.spec_version, first, word) for word in ("one", "two")]
+    infos = [write_snapshot(storage, refs.generation, first, word) for word in ("one", "two")]
     finish(infos[0])
     assert refs.fetch_branch("main") == infos[0].id
     assert set(refs.fetch_tags()) == {"v1"}
@@ -183,13 +189,20 @@ def test_branches(refs: Refs, storage: Storage) -> None:
 
 
 def test_tags(refs: Refs, storage: Storage) -> None:
-    """Tags cannot be moved, and names of deleted tags cannot be reused."""
+    """Tags cannot be moved, and names of deleted tags, where they exist, cannot be reused."""
     first = commit(refs, storage)
     refs.create_tag("v1", first)
     assert open_refs(storage).refs.fetch_tags() == {"v1": first}
     assert refs.fetch_tag("v1") == first
     with pytest.raises(AlreadyExistsError, match="cannot be moved"):
-        refs.create_tag("v1", INITIAL_SNAPSHOT_ID)
+        refs.create_tag("v1", refs.generation.initial_snapshot_id)
+    if not refs.generation.can_delete_tags:
+        with pytest.raises(FormatError, match=r"v1 or v2, .* convert .*--to v2") as refused:
+            refs.delete_tag("v1")
+        assert refused.value.kind is ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION
+        assert refs.fetch_tags() == {"v1": first}
+        assert refs.fetch_deleted_tags() == frozenset()
+        return
     refs.delete_tag("v1")
     assert refs.fetch_tags() == {}
     assert refs.fetch_deleted_tags() == {"v1"}
@@ -206,7 +219,7 @@ def test_tags(refs: Refs, storage: Storage) -> None:
     "change, error, kind",
     [
         (
-            lambda refs: refs.create_branch("main", INITIAL_SNAPSHOT_ID),
+            lambda refs: refs.create_branch("main", refs.generation.initial_snapshot_id),
             AlreadyExistsError,
             "branch-already-exists",
         ),
@@ -216,12 +229,12 @@ def test_tags(refs: Refs, storage: Storage) -> None:
             "snapshot-not-found",
         ),
         (
-            lambda refs: refs.create_branch("", INITIAL_SNAPSHOT_ID),
+            lambda refs: refs.create_branch("", refs.generation.initial_snapshot_id),
             InvalidInputError,
             "invalid-ref-name",
         ),
         (
-            lambda refs: refs.create_tag("a\nb", INITIAL_SNAPSHOT_ID),
+            lambda refs: refs.create_tag("a\nb", refs.generation.initial_snapshot_id),
             InvalidInputError,
             "invalid-ref-name",
         ),
@@ -231,7 +244,7 @@ def test_tags(refs: Refs, storage: Storage) -> None:
             "snapshot-not-found",
         ),
         (
-            lambda refs: refs.reset_branch("x", INITIAL_SNAPSHOT_ID),
+            lambda refs: refs.reset_branch("x", refs.generation.initial_snapshot_id),
             RefNotFoundError,
             "branch-not-found",
         ),
@@ -262,25 +275,25 @@ def test_failed_changes_change_nothing(
     assert {info.key: info.version for info in storage.list()} == before
 
 
-def test_slashes_in_names(refs: Refs, spec_version: int) -> None:
-    """Names may contain a slash in generation v2, but not in v1."""
-    if spec_version == 1:
+def test_slashes_in_names(refs: Refs, generation: Generation) -> None:
+    """Names may contain a slash in generation v2, but not where names are part of keys."""
+    if generation is not V2:
         with pytest.raises(InvalidInputError, match="slashes need a repository of version 2"):
-            refs.create_branch("feature/x", INITIAL_SNAPSHOT_ID)
+            refs.create_branch("feature/x", generation.initial_snapshot_id)
     else:
-        refs.create_branch("feature/x", INITIAL_SNAPSHOT_ID)
-        assert refs.fetch_branch("feature/x") == INITIAL_SNAPSHOT_ID
+        refs.create_branch("feature/x", generation.initial_snapshot_id)
+        assert refs.fetch_branch("feature/x") == generation.initial_snapshot_id
 
 
 @pytest.mark.parametrize("name", ["größe", "a#1", "100%", "深"])
-def test_unusual_names(refs: Refs, spec_version: int, name: str) -> None:
-    """Names that Icechunk may encode in keys can be created only in generation v2."""
-    if spec_version == 1:
+def test_unusual_names(refs: Refs, generation: Generation, name: str) -> None:
+    """Names that storages may encode in keys can be created only in generation v2."""
+    if generation is not V2:
         with pytest.raises(InvalidInputError, match="allow ASCII letters"):
-            refs.create_branch(name, INITIAL_SNAPSHOT_ID)
+            refs.create_branch(name, generation.initial_snapshot_id)
     else:
-        refs.create_branch(name, INITIAL_SNAPSHOT_ID)
-        assert refs.fetch_branch(name) == INITIAL_SNAPSHOT_ID
+        refs.create_branch(name, generation.initial_snapshot_id)
+        assert refs.fetch_branch(name) == generation.initial_snapshot_id
 
 
 @pytest.mark.parametrize("name", [None, 5, b"x", ["main"]])
@@ -290,9 +303,9 @@ def test_names_must_be_strings(refs: Refs, storage: Storage, name: Any) -> None:
     calls: list[Callable[[], object]] = [
         lambda: refs.fetch_branch(name),
         lambda: refs.fetch_tag(name),
-        lambda: refs.create_branch(name, INITIAL_SNAPSHOT_ID),
-        lambda: refs.create_tag(name, INITIAL_SNAPSHOT_ID),
-        lambda: refs.reset_branch(name, INITIAL_SNAPSHOT_ID),
+        lambda: refs.create_branch(name, refs.generation.initial_snapshot_id),
+        lambda: refs.create_tag(name, refs.generation.initial_snapshot_id),
+        lambda: refs.reset_branch(name, refs.generation.initial_snapshot_id),
         lambda: refs.delete_branch(name),
         lambda: refs.delete_tag(name),
     ]
@@ -316,7 +329,7 @@ def test_config(refs: Refs, storage: Storage) -> None:
     assert open_refs(storage).refs.fetch_config() == second
 
 
-def test_a_branch_deleted_during_a_listing(spec_version: int) -> None:
+def test_a_branch_deleted_during_a_listing(generation: Generation) -> None:
     """A listing of branches during a deletion returns the others."""
 
     class Deleting(MemoryStorage):
@@ -324,20 +337,20 @@ def test_a_branch_deleted_during_a_listing(spec_version: int) -> None:
 
         def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
             found = list(super().list(prefix))
-            self.delete_many(["refs/branch.dev/ref.json"])
+            self.delete_many(["refs/branch.dev/ref.json", "r/dev/ZZZZZZZZ.json"])
             return iter(found)
 
     storage = Deleting()
-    refs = create_refs(storage, generation=find_generation(spec_version))
-    refs.create_branch("dev", INITIAL_SNAPSHOT_ID)
+    refs = create_refs(storage, generation=generation)
+    refs.create_branch("dev", generation.initial_snapshot_id)
     assert "main" in refs.fetch_branches()
 
 
-def test_config_at_creation(spec_version: int) -> None:
+def test_config_at_creation(generation: Generation) -> None:
     """A repository can be created with its configuration."""
     storage = MemoryStorage()
     config = RepositoryConfig(inline_chunk_threshold_bytes=7)
-    create_refs(storage, generation=find_generation(spec_version), config=config)
+    create_refs(storage, generation=generation, config=config)
     assert open_refs(storage).refs.fetch_config() == config
 
 
@@ -349,29 +362,39 @@ def test_an_unknown_version_raises() -> None:
     assert list(storage.list()) == []
 
 
-def test_requests_of_a_commit(spec_version: int) -> None:
-    """A commit takes two requests in version 1, and three in version 2, which keeps a backup."""
+def test_requests_of_a_commit(generation: Generation) -> None:
+    """A commit takes two requests in v1, three in v2, which keeps a backup, and four in sequence.
+
+    In ``sequence``, two are listings of one page: to find the newest file, and to confirm.
+    """
     storage = CountingStorage(MemoryStorage())
-    refs = create_refs(storage, generation=find_generation(spec_version))
-    info = write_snapshot(storage, spec_version, INITIAL_SNAPSHOT_ID, "a commit")
+    refs = create_refs(storage, generation=generation)
+    info = write_snapshot(storage, generation, generation.initial_snapshot_id, "a commit")
     storage.requests.clear()
-    refs.commit("main", INITIAL_SNAPSHOT_ID, info)
-    key = "repo" if spec_version == 2 else "refs/branch.main/ref.json"
-    expected = {f"get {key}": 1, f"put {key}": 1}
-    assert storage.requests == expected | ({"copy repo": 1} if spec_version == 2 else {})
+    refs.commit("main", generation.initial_snapshot_id, info)
+    expected = {
+        "v1": {"get refs/branch.main/ref.json": 1, "put refs/branch.main/ref.json": 1},
+        "v2": {"get repo": 1, "put repo": 1, "copy repo": 1},
+        "sequence": {
+            "list_first r/main/": 2,
+            "get r/main/ZZZZZZZZ.json": 1,
+            "put r/main/ZZZZZZZY.json": 1,
+        },
+    }
+    assert storage.requests == expected[generation.name]
 
 
 def test_detached_snapshots(refs: Refs, storage: Storage) -> None:
     """A snapshot that no branch points at has a history, and can be tagged."""
     tip = commit(refs, storage)
-    info = write_snapshot(storage, refs.spec_version, tip, "detached")
+    info = write_snapshot(storage, refs.generation, tip, "detached")
     refs.add_snapshot(info)
     assert refs.fetch_branches() == {"main": tip}
     assert refs.fetch_snapshot_info(info.id).message == "detached"
     assert [ancestor.id for ancestor in refs.fetch_ancestry(info.id)] == [
         info.id,
         tip,
-        INITIAL_SNAPSHOT_ID,
+        refs.generation.initial_snapshot_id,
     ]
     refs.create_tag("kept", info.id)
     assert open_refs(storage).refs.fetch_tag("kept") == info.id
@@ -381,7 +404,9 @@ def test_detached_snapshots(refs: Refs, storage: Storage) -> None:
     "call",
     [
         lambda refs: refs.amend(
-            "main", INITIAL_SNAPSHOT_ID, refs.fetch_snapshot_info(INITIAL_SNAPSHOT_ID)
+            "main",
+            refs.generation.initial_snapshot_id,
+            refs.fetch_snapshot_info(refs.generation.initial_snapshot_id),
         ),
         lambda refs: refs.fetch_ops_log(),
         lambda refs: refs.fetch_metadata(),
@@ -394,14 +419,28 @@ def test_detached_snapshots(refs: Refs, storage: Storage) -> None:
         lambda refs: refs.set_feature_flag("unknown", False),
     ],
 )
-def test_features_of_version_2(call: Callable[[Refs], object]) -> None:
-    """Features of version 2 raise in version 1, with advice to upgrade."""
+@pytest.mark.parametrize(
+    "generation, advice, kind",
+    [
+        (V1, r"needs a repository of version 2.*upgrade", ErrorKind.UNSUPPORTED_SPEC_VERSION),
+        (
+            SEQUENCE,
+            r"needs a repository of generation v2.*icefloe convert SOURCE TARGET --to v2",
+            ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION,
+        ),
+    ],
+    ids=["v1", "sequence"],
+)
+def test_features_of_version_2(
+    call: Callable[[Refs], object], generation: Generation, advice: str, kind: ErrorKind
+) -> None:
+    """Features of version 2 raise in older generations, with advice to upgrade or convert."""
     storage = CountingStorage(MemoryStorage())
-    refs = create_refs(storage, generation=V1)
+    refs = create_refs(storage, generation=generation)
     before = {info.key: info.version for info in storage.list()}
-    with pytest.raises(FormatError, match=r"needs a repository of version 2.*upgrade") as caught:
+    with pytest.raises(FormatError, match=advice) as caught:
         call(refs)
-    assert caught.value.kind is ErrorKind.UNSUPPORTED_SPEC_VERSION
+    assert caught.value.kind is kind
     assert {info.key: info.version for info in storage.list()} == before
 
 
@@ -480,7 +519,7 @@ class TestGeneration2:
         first = commit(refs, storage, "first")
         second = commit(refs, storage, "second")
         refs.create_tag("before", second)
-        amended = write_snapshot(storage, 2, second, "amended")
+        amended = write_snapshot(storage, V2, second, "amended")
         refs.amend("main", second, amended)
         history = refs.fetch_ancestry(refs.fetch_branch("main"))
         assert [info.id for info in history] == [amended.id, first, INITIAL_SNAPSHOT_ID]
@@ -503,7 +542,7 @@ class TestGeneration2:
             )
             return ExpirationRan(), replace(info, snapshots=(*kept, changed))
 
-        amended = write_snapshot(storage, 2, expired, "amended")
+        amended = write_snapshot(storage, V2, expired, "amended")
         refs.change(expire)
         refs.amend("main", tip, amended)
         found = refs.fetch_snapshot_info(amended.id)
@@ -515,14 +554,14 @@ class TestGeneration2:
         refs = self.make(storage)
         first, second = commit(refs, storage), commit(refs, storage)
         with pytest.raises(ConflictError) as caught:
-            refs.amend("main", first, write_snapshot(storage, 2, first, "too late"))
+            refs.amend("main", first, write_snapshot(storage, V2, first, "too late"))
         assert caught.value.actual_parent == str(second)
         assert refs.fetch_branch("main") == second
 
     def test_the_first_snapshot_is_not_amended(self, storage: Storage) -> None:
         """The first snapshot has the same id in every repository and cannot be amended."""
         refs = self.make(storage)
-        info = write_snapshot(storage, 2, INITIAL_SNAPSHOT_ID, "amended")
+        info = write_snapshot(storage, V2, INITIAL_SNAPSHOT_ID, "amended")
         with pytest.raises(SessionStateError) as caught:
             refs.amend("main", INITIAL_SNAPSHOT_ID, info)
         assert caught.value.kind is ErrorKind.NO_AMEND_FOR_INITIAL_COMMIT
@@ -530,7 +569,7 @@ class TestGeneration2:
     def test_detached_snapshots_need_a_parent(self, storage: Storage) -> None:
         """A snapshot is recorded only once, and only with an existing parent."""
         refs = self.make(storage)
-        info = write_snapshot(storage, 2, INITIAL_SNAPSHOT_ID, "detached")
+        info = write_snapshot(storage, V2, INITIAL_SNAPSHOT_ID, "detached")
         with pytest.raises(SnapshotNotFoundError):
             refs.add_snapshot(replace(info, parent_id=SnapshotId.random()))
         with pytest.raises(InvalidInputError, match="has no parent"):
@@ -675,7 +714,7 @@ class TestGeneration2:
         assert before <= status.set_at <= datetime.now(UTC)
         refs.save_status(status)
         assert refs.fetch_status() == status
-        detached = write_snapshot(storage, 2, INITIAL_SNAPSHOT_ID, "detached")
+        detached = write_snapshot(storage, V2, INITIAL_SNAPSHOT_ID, "detached")
         refused: list[Callable[[], object]] = [
             lambda: refs.update_metadata({"a": 1}),
             lambda: refs.set_feature_flag("create_tag", None),

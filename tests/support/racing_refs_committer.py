@@ -28,7 +28,7 @@ def commit(storage: Storage, name: int, times: int) -> None:
     for number in range(times):
         while True:
             parent = refs.fetch_branch("main")
-            info = write_snapshot(storage, refs.spec_version, parent, f"{name} {number}")
+            info = write_snapshot(storage, refs.generation, parent, f"{name} {number}")
             try:
                 refs.commit("main", parent, info)
             except ConflictError:
