@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MAX_REF_SIZE: Final = 4 * 1024 * 1024
-"""The largest reference file in bytes, enough for 60,000 entries of ``parents``."""
+"""The largest reference file in bytes, enough for 70,000 entries of ``parents``."""
 
 _DELETED, _PARENTS = "deleted", "parents"
 _DATE_TIME: Final = re.compile(
