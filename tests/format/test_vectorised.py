@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from icefloe.format.location_compression import LocationCompression
+from icefloe.format.sequence import manifest as sequence
 from icefloe.model.chunk_index_columns import ChunkIndexColumns
 from icefloe.model.chunk_payload import ChunkKind
 from icefloe.model.ids import ManifestId, NodeId, SnapshotId
@@ -81,7 +82,7 @@ def virtual(rows: int, *, distinct: int) -> ChunkPayloads:
     return ChunkPayloads.make_virtual(codes, locations, numbers * 100, numbers + 1)
 
 
-def make_mixed(rows: int) -> ChunkPayloads:
+def make_mixed(rows: int, id_size: int = 12) -> ChunkPayloads:
     """Rows that are native, virtual and inline by turns, with locations that go back and forth."""
     kinds = np.array([ChunkKind.NATIVE, ChunkKind.VIRTUAL, ChunkKind.INLINE], np.uint8)
     kind = np.resize(kinds, rows)
@@ -89,7 +90,7 @@ def make_mixed(rows: int) -> ChunkPayloads:
     is_virtual = kind == ChunkKind.VIRTUAL
     tags = Strings.of([f'"etag {number}"' for number in range(50)])
     locations = Strings.of([f"s3://bucket/{'x' * (number % 7)}{number}" for number in range(70)])
-    ids = np.zeros((rows, 12), np.uint8)
+    ids = np.zeros((rows, id_size), np.uint8)
     native = kind == ChunkKind.NATIVE
     ids[native, :8] = row[native].astype(">u8").view(np.uint8).reshape(-1, 8)
     return ChunkPayloads(
@@ -112,6 +113,7 @@ PAYLOADS: dict[str, Callable[[int], ChunkPayloads]] = {
     "mixed": make_mixed,
 }
 COMPRESSION = LocationCompression()
+MANIFEST_ID_OF_SEQUENCE = ManifestId(bytes(16))
 
 
 def manifest_of(payloads: ChunkPayloads, ndims: tuple[int, ...]) -> Manifest:
@@ -148,6 +150,42 @@ def test_manifests(
     )
     decoded = MANIFEST.decode(files[1], "large")
     assert np.array_equal(decoded.indices.coords, large.indices.coords)
+    assert all(decoded.payloads[row] == large.payloads[row] for row in range(0, LARGE // 4, 997))
+
+
+SEQUENCE_PAYLOADS = PAYLOADS | {"mixed": lambda rows: make_mixed(rows, 16)}
+
+
+@pytest.mark.parametrize("ndims", [(3,), (1, 2, 4)], ids=["one rank", "three ranks"])
+@pytest.mark.parametrize("payloads", SEQUENCE_PAYLOADS.values(), ids=SEQUENCE_PAYLOADS.keys())
+def test_manifests_in_json(
+    payloads: Callable[[int], ChunkPayloads], ndims: tuple[int, ...]
+) -> None:
+    """Encoding and decoding the JSON of generation sequence."""
+
+    def make_manifest(rows: int) -> Manifest:
+        manifest = manifest_of(payloads(rows), ndims)
+        numbers = {
+            NodeId.from_number(number): array
+            for number, node_id in enumerate(manifest.indices.iter_node_ids())
+            if (array := manifest.get_array(node_id)) is not None
+        }
+        return Manifest.of(MANIFEST_ID_OF_SEQUENCE, numbers)
+
+    small, large = make_manifest(SMALL), make_manifest(LARGE)
+    assert_by_blocks(
+        lambda: sequence.encode_manifest(small),
+        lambda: sequence.encode_manifest(large),
+        LARGE - SMALL,
+    )
+    files = sequence.encode_manifest(small), sequence.encode_manifest(large)
+    assert_by_blocks(
+        lambda: sequence.decode_manifest(files[0], "small", small.id),
+        lambda: sequence.decode_manifest(files[1], "large", large.id),
+        LARGE - SMALL,
+    )
+    decoded = sequence.decode_manifest(files[1], "large", large.id)
+    assert decoded.indices == large.indices
     assert all(decoded.payloads[row] == large.payloads[row] for row in range(0, LARGE // 4, 997))
 
 

@@ -1,1 +1,1 @@
-"""Codecs of the generation ``sequence`` (``docs/format/sequence.md``)."""
+"""Encoding of generation sequence: JSON files (``docs/format/sequence.md``)."""
