@@ -45,8 +45,8 @@ $(READY): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,demo]'
 	@touch $@
 
-demo: $(READY) ## A year of NetCDF files on Spark: from files to a query and a plot
-	@MPLBACKEND=agg $(BIN)/python demo/demo.py
+demo: $(READY) ## A year of NetCDF files on Spark: from files to a query and a plot; GENERATION=draft
+	@MPLBACKEND=agg $(BIN)/python demo/demo.py 365 $(GENERATION)
 
 quick: $(READY) ## Style, types, layers and fast tests: under two minutes on two cores
 	$(call timed,make quick,$(MAKE) --no-print-directory check && $(QUICK))

@@ -21,6 +21,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from generations import KINDS as REFERENCE_KINDS
 from references import PATTERNS
 
 HERE = Path(__file__).parent
@@ -151,6 +152,12 @@ REFS_GOALS = [
     ("set_refs_of_files", "1,000,000 virtual refs, each into its own file", 0.4, 0.5, 1.0),
 ]
 
+# Times and bytes relative to v2 of icefloe itself.
+GENERATION_GOALS: dict[str, dict[str, float | None]] = {
+    "draft": {"commit": 1.5, "open": 1.5, "bytes": 1.2},
+    "sequence": {"commit": 6.0, "open": 6.0, "bytes": None},
+}
+
 SPARK_WORK = ("ingest", "virtualize", "nothing_to_do", "driver_memory", "rows")
 FEW_REFS, MANY_REFS = 100_000, 10_000_000
 ROWS = 5_000_000
@@ -161,6 +168,7 @@ WORK = [
     *dict.fromkeys(goal[0] for goal in SESSION_GOALS),
     *(goal[0] for goal in REFS_GOALS),
     "append_refs",
+    "generations",
     *SPARK_WORK,
 ]
 
@@ -245,6 +253,37 @@ def measure_append_refs(folder: Path) -> list[Result]:
     ]
 
 
+def measure_generations(folder: Path) -> list[Result]:
+    """Measure a million references in the older generations relative to v2.
+
+    The generations alternate, and the best time of each counts.
+    """
+    results = []
+    for kind in REFERENCE_KINDS:
+        best: dict[str, dict[str, float]] = {}
+        for turn in range(ROUNDS):
+            for name in ("v2", *GENERATION_GOALS):
+                target = folder / f"generations-{kind}-{name}-{turn}"
+                measured = run_side("generations.py", name, kind, target)
+                for what, value in measured.items():
+                    values = best.setdefault(name, {})
+                    values[what] = min(value, values.get(what, value))
+        results += [
+            Result(
+                f"1,000,000 {kind} references in {name} / in v2: {what}",
+                f"{best[name][what]:,.3f} s" if is_time else f"{best[name][what]:,.0f} B",
+                f"({best['v2'][what]:,.3f} s)" if is_time else f"({best['v2'][what]:,.0f} B)",
+                best[name][what] / best["v2"][what],
+                goal,
+                "ratio",
+            )
+            for name, goals in GENERATION_GOALS.items()
+            for what, goal in goals.items()
+            for is_time in [what != "bytes"]
+        ]
+    return results
+
+
 def measure_spark(folder: Path, work: str) -> list[Result]:
     """Measure jobs and tables on Spark with two cores."""
     work_folder = folder / ("virtualize" if work == "nothing_to_do" else work)  # the same files
@@ -313,6 +352,8 @@ def measure(work: str, folder: Path) -> list[Result]:
         return measure_virtual_refs(folder, work)
     if work == "append_refs":
         return measure_append_refs(folder)
+    if work == "generations":
+        return measure_generations(folder)
     if work in SPARK_WORK:
         return measure_spark(folder, work)
     return measure_sessions(folder, work)

@@ -1,7 +1,7 @@
 """``make demo``: a year of daily NetCDF files on Spark, from files to a query, a map and a report.
 
 A tutorial: each step is one call. Output goes to ``demo/output``. ``python demo.py DAYS`` uses only
-the last days of the year.
+the last days of the year, and ``python demo.py DAYS GENERATION`` another generation of the format.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def report(step: str, result: object) -> None:
     report_rows.append(f"| {time.monotonic() - start:.0f} s | {step} | {result} |")
 
 
-def main(days: int = 365) -> None:
+def main(days: int = 365, generation: str | None = None) -> None:
     """Run the demo on the last ``days`` days of 2024."""
     shutil.rmtree(OUTPUT, ignore_errors=True)
     last = date(2024, 12, 31)
@@ -47,7 +47,9 @@ def main(days: int = 365) -> None:
     report("Spark", f"{spark.version}, {spark.sparkContext.defaultParallelism} cores")
 
     # Virtual chunks stay in the files; the container is the directory they are read from.
-    repo = open_repository(OUTPUT / "weather", create=True, containers=[ARCHIVE])
+    target = OUTPUT / "weather"
+    repo = open_repository(target, create=True, generation=generation, containers=[ARCHIVE])
+    report("Repository", f"generation {repo.generation} of the format")
     report("Virtualize", virtualize(spark, repo, f"{ARCHIVE}/*.nc", group="files"))
 
     # The same files copied into new chunks, each of one month and the whole globe.
@@ -130,4 +132,4 @@ def draw(repo: icefloe.Repository, month: int, series: Any) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main(int(sys.argv[1] if len(sys.argv) > 1 else 365), *sys.argv[2:3])

@@ -17,12 +17,13 @@ DAYS = 35
 pytest.importorskip("pyspark", reason="SPARK IS NOT TESTED ON THIS MACHINE: no pyspark")
 
 
-def test_demo(tmp_path: Path) -> None:
+@pytest.mark.parametrize("generation", ["v1", "draft", "sequence"])
+def test_demo(tmp_path: Path, generation: str) -> None:
     """The output and the report list all steps with the right numbers."""
     # A copy, because the demo deletes and writes its output folder.
     shutil.copytree(DEMO, tmp_path / "demo", ignore=shutil.ignore_patterns("output"))
     done = subprocess.run(
-        [sys.executable, "demo/demo.py", str(DAYS)],
+        [sys.executable, "demo/demo.py", str(DAYS), generation],
         cwd=tmp_path,
         env={**os.environ, "MPLBACKEND": "agg"},
         capture_output=True,
@@ -40,6 +41,7 @@ def test_demo(tmp_path: Path) -> None:
     steps = {
         "Archive": f"{DAYS} NetCDF4 files",
         "Spark": "cores",
+        "Repository": f"generation {generation} of",
         "Virtualize": f"{DAYS} files",
         "Ingest": f"{DAYS} files",
         "Append a day": "1 file",
@@ -53,5 +55,5 @@ def test_demo(tmp_path: Path) -> None:
     for step, result in steps.items():
         assert result in next(line for line in report.splitlines() if f"| {step} |" in line)
         assert step in done.stdout
-    commits = re.findall(r"^- `[0-9A-Z]{20}` (.+)$", report, re.MULTILINE)
+    commits = re.findall(r"^- `[0-9A-Z]{20,26}` (.+)$", report, re.MULTILINE)
     assert len(commits) == 5, "one per job with changes, and the initial commit"

@@ -15,6 +15,7 @@ from icefloe import __version__, display
 from icefloe.compat.async_twins import add_async_twins
 from icefloe.compat.default_version import get_default_spec_version
 from icefloe.containers.authorization import warn_about_missing_credentials
+from icefloe.core.snapshot_view import SnapshotView
 from icefloe.errors import AlreadyExistsError, ErrorKind, InvalidInputError, SessionStateError
 from icefloe.format.generation import find_generation, get_generation
 from icefloe.inspection import inspect_dicts
@@ -30,10 +31,11 @@ from icefloe.model.ids import SnapshotId
 from icefloe.model.repo_info import MOVE_NODE
 from icefloe.model.times import require_time_zone
 from icefloe.ops import Update
-from icefloe.refs.creation import create_refs, require_clean_root
+from icefloe.refs.creation import create_refs, require_clean_root, require_no_repository
 from icefloe.refs.lookup import find_snapshot, find_snapshot_at
 from icefloe.refs.opening import RefsAtOpening, fetch_spec_version, open_refs
 from icefloe.refs.retention import ExpirationPolicy
+from icefloe.refs.store_root import add_store_root, require_no_store_root
 from icefloe.session import Session
 from icefloe.session.connection import connect
 from icefloe.snapshots import AncestryGraph, ManifestFileInfo, SnapshotInfo
@@ -97,6 +99,7 @@ _LOGGER = logging.getLogger(__name__)
     "list_tags",
     "lookup_tag",
     "diff",
+    "fetch_snapshot",
     "readonly_session",
     "writable_session",
     "rearrange_session",
@@ -141,6 +144,7 @@ class Repository:
         attribution: Attribution | None = None,
         *,
         generation: str | None = None,
+        store_root: Storage | None = None,
     ) -> Self:
         """Create a repository.
 
@@ -159,22 +163,32 @@ class Repository:
         attribution
             Labels for the ``User-Agent`` of all requests.
         generation
-            Name of the generation, ``v1`` or ``v2``, instead of ``spec_version``.
+            Name of the generation, instead of ``spec_version``: ``v1``, ``v2``, or one that
+            Icechunk does not read: ``sequence``, for storages without conditional updates, or
+            ``draft``, with metadata in Parquet files.
+        store_root
+            Storage of all files but ``state.json`` and ``config.yaml``, if they shall be elsewhere;
+            generation ``draft`` only.
 
         Raises
         ------
         AlreadyExistsError
             If the location contains a repository or, with ``check_clean_root``, other files.
         """
-        attributed_storage = _add_attribution(storage, attribution)
+        attributed_storage = _add_store_root(storage, store_root, attribution)
         _require_config(config)
+        new_generation = _choose_generation(generation, spec_version)
+        require_no_store_root(attributed_storage, new_generation)
+        if store_root is not None:
+            require_no_repository(storage)  # of another generation
         if check_clean_root:
             require_clean_root(attributed_storage)
-        new_generation = _choose_generation(generation, spec_version)
         custom_config = None if config is None or config == RepositoryConfig() else config.copy()
         create_refs(attributed_storage, generation=new_generation, config=custom_config)
         _LOGGER.info("created %s, generation %s", attributed_storage.url, new_generation.name)
-        return cls.open(storage, config, authorize_virtual_chunk_access, attribution)
+        return cls.open(
+            storage, config, authorize_virtual_chunk_access, attribution, store_root=store_root
+        )
 
     @classmethod
     def open(
@@ -183,10 +197,13 @@ class Repository:
         config: RepositoryConfig | None = None,
         authorize_virtual_chunk_access: Credentials | None = None,
         attribution: Attribution | None = None,
+        *,
+        store_root: Storage | None = None,
     ) -> Self:
         """Open a repository.
 
-        ``config`` is merged over the persisted configuration, for this process only.
+        ``config`` is merged over the persisted configuration, for this process only. A repository
+        of generation ``draft`` that was created with ``store_root`` needs that storage again.
 
         Raises
         ------
@@ -194,7 +211,7 @@ class Repository:
             If the location contains no repository.
         """
         warn_about_missing_credentials(authorize_virtual_chunk_access)
-        storage = _add_attribution(storage, attribution)
+        storage = _add_store_root(storage, store_root, attribution)
         _require_config(config)
         opened = open_refs(storage)
         connection = connect(storage, opened, config, authorize_virtual_chunk_access)
@@ -211,6 +228,8 @@ class Repository:
         create_version: SpecVersion | int | None = None,
         check_clean_root: bool = True,  # noqa: FBT001, FBT002 - Icechunk's signature
         attribution: Attribution | None = None,
+        *,
+        generation: str | None = None,
     ) -> Self:
         """Open a repository, or create it; safe if another process creates it concurrently."""
         attributed_storage = _add_attribution(storage, attribution)
@@ -223,6 +242,7 @@ class Repository:
                     create_version,
                     check_clean_root,
                     attribution,
+                    generation=generation,
                 )
             except AlreadyExistsError:
                 if not cls.exists(attributed_storage):
@@ -237,13 +257,16 @@ class Repository:
     @staticmethod
     def fetch_spec_version(
         storage: Storage, storage_settings: StorageSettings | None = None
-    ) -> SpecVersion | None:
-        """Return the spec version of a repository, None if there is no repository."""
+    ) -> SpecVersion | int | None:
+        """Return the spec version of a repository, None if there is no repository.
+
+        It is 0 for the generations ``draft`` and ``sequence``.
+        """
         _require_storage(storage)
         if storage_settings is not None:
             storage = storage.with_settings(storage_settings)
         version = fetch_spec_version(storage)
-        return None if version is None else SpecVersion(version)
+        return SpecVersion(version) if version else version
 
     @staticmethod
     def fetch_config(storage: Storage) -> RepositoryConfig | None:
@@ -285,13 +308,14 @@ class Repository:
         return self._attribution
 
     @property
-    def spec_version(self) -> SpecVersion:
-        """Spec version of the repository."""
-        return SpecVersion(self._connection.generation.spec_version)
+    def spec_version(self) -> SpecVersion | int:
+        """Spec version of the repository; 0 for the generations ``draft`` and ``sequence``."""
+        version = self._connection.generation.spec_version
+        return SpecVersion(version) if version else version
 
     @property
     def generation(self) -> str:
-        """Name of the generation of the specification: ``v1`` or ``v2``."""
+        """Name of the generation: ``draft``, ``sequence``, ``v1`` or ``v2``."""
         return self._connection.generation.name
 
     @property
@@ -314,7 +338,7 @@ class Repository:
         prefixes = sorted(self.authorized_virtual_container_prefixes)
         return display.render_repository_html(
             self.storage.url,
-            self._connection.generation.spec_version,
+            self._connection.generation.name,
             read_only=self.storage.read_only,
             refs=self._fetch_ref_names_if_cheap(),
             authorized_prefixes=prefixes,
@@ -530,19 +554,35 @@ class Repository:
         after = find_snapshot(refs, to_branch, to_tag, to_snapshot_id)
         return fetch_diff(refs, self._connection.assets, before, after)
 
+    def fetch_snapshot(
+        self,
+        branch: str | None = None,
+        *,
+        tag: str | None = None,
+        snapshot_id: SnapshotId | str | None = None,
+    ) -> SnapshotView:
+        """Fetch the snapshot of a branch, a tag or an id, for read-only access to `core` types."""
+        refs = self._connection.refs
+        found_id = self._connection.assets.require_tree(
+            find_snapshot(refs, branch, tag, snapshot_id)
+        ).snapshot.id
+        return SnapshotView(self._connection.begin_transaction(found_id), refs)
+
     # -- inspection
 
     def inspect_snapshot(self, snapshot_id: str) -> dict[str, Any]:
         """Describe a snapshot file: its manifests and nodes."""
-        return inspect_dicts.inspect_snapshot(self.storage, snapshot_id)
+        return inspect_dicts.inspect_snapshot(self._connection.assets, snapshot_id)
 
     def inspect_manifest(self, manifest_id: str) -> dict[str, Any]:
         """Describe a manifest file: the number of chunks of each kind and array."""
-        return inspect_dicts.inspect_manifest(self.storage, manifest_id)
+        return inspect_dicts.inspect_manifest(self._connection.assets, manifest_id)
 
     def inspect_transaction_log(self, snapshot_id: str) -> dict[str, Any]:
         """Describe the transaction log of a snapshot: its changes by node id."""
-        return inspect_dicts.inspect_transaction_log(self.storage, snapshot_id)
+        return inspect_dicts.inspect_transaction_log(
+            self._connection.assets, self._connection.refs, snapshot_id
+        )
 
     def inspect_repo_info(self) -> dict[str, Any]:
         """Describe the repo info file (spec version 2)."""
@@ -834,6 +874,13 @@ def _require_config(config: object) -> None:
             f"config must be a RepositoryConfig, not a {type(config).__name__}",
             kind=ErrorKind.STORAGE_CONFIG,
         )
+
+
+def _add_store_root(
+    storage: Storage, store_root: Storage | None, attribution: Attribution | None
+) -> Storage:
+    _require_storage(storage)
+    return _add_attribution(add_store_root(storage, store_root), attribution)
 
 
 def _add_attribution(storage: Storage, attribution: Attribution | None) -> Storage:

@@ -116,7 +116,7 @@ def test_the_last_row_of_a_chunk_counts() -> None:
 
 def test_locations_without_container_are_left_out_and_told() -> None:
     """Rows that no container covers are returned, and the others stored, unless asked not to."""
-    names = pa.array(["s3://archive/a.nc", "s3://elsewhere/b.nc", "vcc://cold/c.nc"])
+    names = pa.array(["s3://archive/a.nc", "models://elsewhere/b.nc", "vcc://cold/c.nc"])
     session = session_with({"a": (3, 2)})
     assert session.store.set_virtual_refs_table("a", table(location=names)) == [(2, 0)]
     assert set(stored(session, "a")) == {(0, 1), (1, 1)}

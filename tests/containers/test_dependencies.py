@@ -152,7 +152,7 @@ def test_needed_containers() -> None:
     storage = icefloe.in_memory_storage()
     repository = new_repository(storage, config)
     session = session_with({"a": (3,)}, repository)
-    refer(session, "a", [X, "https://example.invalid/x", "gs://other/x"])
+    refer(session, "a", [X, "https://example.invalid/x", "models://other/x"])
     session.commit("three places")
     found = repository.dependencies()
     assert {container.url_prefix for container in found.containers} == {
@@ -253,7 +253,7 @@ def test_commands(tmp_path: Path) -> None:
     repository = new_repository(icefloe.local_filesystem_storage(str(tmp_path)))
     session = session_with({"a": (2,), "b": (2,)}, repository)
     refer(session, "a", [X, Y])
-    refer(session, "b", [X, "gs://nowhere/x"])
+    refer(session, "b", [X, "models://nowhere/x"])
     snapshot = session.commit("first")
     shown = icefloe_command("dependencies", tmp_path).splitlines()
     assert " ".join(shown[1].split()) == "s3://archive/ (cold) 2 2 2 20 B not authorized"

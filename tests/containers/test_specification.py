@@ -230,7 +230,7 @@ def test_reading_virtual_chunks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("spec_version", [1, 2])
 def test_default_virtual_chunk_containers(spec_version: int) -> None:
-    """Every repository has them until its configuration names containers or clears the list."""
+    """Every repository has them until its configuration overrides them or clears the list."""
     storage = in_memory_storage()
     repository = icefloe.Repository.create(storage, spec_version=spec_version)
     defaults = repository.list_virtual_chunk_containers()
@@ -257,7 +257,7 @@ def test_default_virtual_chunk_containers(spec_version: int) -> None:
     assert containers_of(icefloe.Repository.fetch_config(storage)) is None
     assert icefloe.Repository.open(storage).list_virtual_chunk_containers() == defaults
 
-    # Gone with the first container, and when the list is cleared: "none" is not "never said".
+    # Gone when the list is cleared, also if containers are added afterwards.
     repository = icefloe.Repository.open(storage)
     for names in (["only"], []):
         containers = [VirtualChunkContainer("s3://only/", s3_store(), name) for name in names]

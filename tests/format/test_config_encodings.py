@@ -46,6 +46,7 @@ from icefloe.model.containers import (
     ObjectStoreConfig,
     S3Options,
     VirtualChunkContainer,
+    find_duplicate,
 )
 from icefloe.model.manifest_config import (
     ManifestConfig,
@@ -463,7 +464,8 @@ class Configs:
             case origin if origin is tuple:
                 return st.tuples(*(self.of(arg) for arg in args))
             case origin if origin is Mapping and args[1] is VirtualChunkContainer:
-                return st.dictionaries(KEYS, self.container(), max_size=3)
+                found = st.dictionaries(KEYS, self.container(), max_size=3)
+                return found.filter(lambda items: find_duplicate(items.values()) is None)
             case origin if origin is Mapping:
                 keys = KEYS.filter(lambda key: key != "headers")
                 return st.dictionaries(keys, self.of(args[1]), max_size=3)
@@ -646,7 +648,8 @@ def through_the_reference(storage: icechunk.Storage, path: Path, data: bytes) ->
 def drop_unknown(config: RepositoryConfig) -> RepositoryConfig:
     """Leave out what the installed icechunk has no field for; add what it writes by itself."""
     if not REFERENCE_IS_1:
-        return DEFAULT_BY_2_3.merge(dataclasses.replace(config, packing=None))
+        known = dataclasses.replace(config, packing=None, default_virtual_chunk_containers=None)
+        return DEFAULT_BY_2_3.merge(known)
     replace = dataclasses.replace
     if config.storage is not None:
         config = replace(config, storage=replace(config.storage, timeouts=None))
@@ -665,6 +668,7 @@ def drop_unknown(config: RepositoryConfig) -> RepositoryConfig:
     return replace(
         config,
         packing=None,
+        default_virtual_chunk_containers=None,
         virtual_chunk_containers=None if config.virtual_chunk_containers is None else kept,
         repo_update_retries=None,
         num_updates_per_repo_info_file=None,

@@ -31,7 +31,7 @@ def _take_turns(root: Path, spec_version: int, python: Path) -> None:
         tip = refs.fetch_branch("main")
         assert str(tip) == done.stdout.split()[-1]
         assert refs.fetch_tag(f"by-theirs-{turn}") == tip
-        ours = write_snapshot(storage, find_generation(spec_version), tip, f"ours-{turn}")
+        ours = write_snapshot(storage, refs.generation, tip, f"ours-{turn}")
         refs.commit("main", tip, ours)
         refs.create_tag(f"ours-{turn}", ours.id)
         expected += [f"theirs-{turn}", f"ours-{turn}"]

@@ -115,7 +115,7 @@ def test_virtual_columns_take_no_room_for_what_they_lack() -> None:
 @pytest.mark.parametrize("coords", [(-1,), (2**32,), (0, -5)])
 def test_indices_outside_32_bits_are_refused(coords: tuple[int, ...]) -> None:
     """Chunk indices are unsigned numbers of 32 bits."""
-    with pytest.raises(InvalidInputError, match="must be between"):
+    with pytest.raises(InvalidInputError, match="must be integers between"):
         ChunkIndices(*coords)
 
 

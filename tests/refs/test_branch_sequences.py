@@ -49,11 +49,6 @@ NOW = datetime.now(UTC)
 LATER = NOW + timedelta(days=1)
 
 
-@pytest.fixture
-def generation() -> object:
-    return SEQUENCE
-
-
 def commit(storage: Storage, branch: str = "main", message: str = "a commit") -> SnapshotId:
     refs = BranchSequences(storage)
     parent = refs.fetch_branch(branch)
@@ -112,7 +107,7 @@ def test_a_deleted_branch(storage: Storage) -> None:
             call()
         assert caught.value.kind is ErrorKind.BRANCH_NOT_FOUND
     assert refs.fetch_branches() == {"main": tip}
-    assert refs.fetch_live_snapshots() == {tip}
+    assert refs.fetch_live_snapshots() == {tip, FIRST}
     refs.create_branch("dev", FIRST)
     assert refs.fetch_branches() == {"main": tip, "dev": FIRST}
     assert list_numbers(storage, "dev") == [2, 1, 0]
@@ -180,7 +175,7 @@ def test_wrong_names(name: str) -> None:
         refs.fetch_branches()
     assert caught.value.file == f"r/main/{name}"
     with pytest.raises(FormatError, match="Crockford"):
-        refs.collect_ref_files(before=LATER)
+        refs.collect_ref_files(before=LATER, dry_run=False)
     if name < "ZZZZZZZZ.json":  # among the first when listed
         with pytest.raises(FormatError, match="Crockford"):
             refs.fetch_branch("main")
@@ -224,7 +219,7 @@ def test_a_file_that_is_collected_after_it_was_listed() -> None:
                 self.is_slow = False
                 for _ in range(3):
                     commit(self)
-                BranchSequences(self).collect_ref_files(before=LATER)
+                BranchSequences(self).collect_ref_files(before=LATER, dry_run=False)
             return super().get(key, byte_range, max_bytes=max_bytes)
 
     storage = Slow()
@@ -264,7 +259,7 @@ class Intruding(MemoryStorage):
 def advance_and_collect(storage: Storage, count: int = 4) -> None:
     for _ in range(count):
         commit(storage, message="theirs")
-    BranchSequences(storage).collect_ref_files(before=LATER)
+    BranchSequences(storage).collect_ref_files(before=LATER, dry_run=False)
 
 
 @pytest.mark.parametrize("way", ["commit", "begin_commit"])
@@ -351,7 +346,7 @@ def test_racing_commits_and_collection(tmp_path: Path) -> None:
 
     def collect() -> None:
         while not done.is_set():
-            refs.collect_ref_files(before=LATER)
+            refs.collect_ref_files(before=LATER, dry_run=False)
 
     def commit_some(name: int) -> list[SnapshotId]:
         ids: list[SnapshotId] = []
@@ -374,7 +369,7 @@ def test_racing_commits_and_collection(tmp_path: Path) -> None:
         collecting.result()
     history = [info.id for info in refs.fetch_ancestry(refs.fetch_branch("main"))]
     assert sorted(history[:-1]) == sorted(ids)
-    refs.collect_ref_files(before=LATER)
+    refs.collect_ref_files(before=LATER, dry_run=False)
     assert list_numbers(storage) == [24, 23]
 
 
@@ -389,16 +384,20 @@ def test_collection(storage: Storage) -> None:
     refs.delete_branch("dev")
     refs.create_tag("v1", FIRST)
     before = refs.fetch_branches()
-    assert refs.collect_ref_files(before=NOW - timedelta(days=1)) == []
-    planned = refs.collect_ref_files(before=LATER, dry_run=True)
-    assert [info.key for info in planned] == [
+    assert refs.collect_ref_files(before=NOW - timedelta(days=1), dry_run=False) == 0
+    sizes = {info.key: info.size_bytes for info in storage.list("r/")}
+    collected = [
         *(format_branch_key("dev", number) for number in range(3)),
         *(format_branch_key("main", number) for number in range(2)),
     ]
-    assert refs.collect_ref_files(before=LATER) == planned
+    num_bytes = sum(sizes[key] for key in collected)
+    assert refs.collect_ref_files(before=LATER, dry_run=True) == num_bytes
+    assert {info.key for info in storage.list("r/")} == set(sizes)
+    assert refs.collect_ref_files(before=LATER, dry_run=False) == num_bytes
+    assert {info.key for info in storage.list("r/")} == set(sizes) - set(collected)
     assert [list_numbers(storage, branch) for branch in ("main", "dev")] == [[3, 2], [4, 3]]
     assert (refs.fetch_branches(), refs.fetch_tags()) == (before, {"v1": FIRST})
-    assert refs.collect_ref_files(before=LATER) == []
+    assert refs.collect_ref_files(before=LATER, dry_run=False) == 0
 
 
 def test_only_conditional_creation_is_needed() -> None:
@@ -557,7 +556,7 @@ def test_requests_of_history() -> None:
 
 
 def test_opening_a_long_branch() -> None:
-    """Opening takes one listing of one page and one read more than to find no older generation."""
+    """Opening lists one page and reads the newest file, after files of other generations."""
     inner = MemoryStorage()
     make_refs(inner)
     tip = write_snapshot(inner, SEQUENCE, FIRST, "the last of many").id
@@ -570,6 +569,7 @@ def test_opening_a_long_branch() -> None:
     assert storage.requests == {
         "get repo": 1,
         "get refs/branch.main/ref.json": 1,
+        "get state.json": 1,
         "get config.yaml": 1,
         "list_first r/main/": 1,
         f"get {format_branch_key('main', 9_999)}": 1,

@@ -1,4 +1,4 @@
-"""Eight processes that commit to one branch lose nothing: on disk, on S3, in all generations."""
+"""Eight processes that commit to one branch lose nothing: on disk, on S3, in every generation."""
 
 from __future__ import annotations
 

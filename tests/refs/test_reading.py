@@ -20,7 +20,7 @@ from icefloe.errors import (
     SnapshotNotFoundError,
     StorageError,
 )
-from icefloe.format.generation import V1, V2
+from icefloe.format.generation import SEQUENCE, V1, V2
 from icefloe.format.keys import format_branch_key
 from icefloe.format.ref_json import encode_ref
 from icefloe.format.snapshot import decode_snapshot, encode_snapshot
@@ -31,6 +31,7 @@ from icefloe.refs import create_refs, fetch_spec_version, is_repository, open_re
 from icefloe.storage import LocalStorage, MemoryStorage
 from support.counting_refs_storage import CountingStorage
 from support.golden_repositories import Golden, every_golden
+from support.ref_keys import GENERATIONS_WITH_REF_FILES, PUBLISHING_KEYS
 from support.ref_snapshots import write_snapshot
 
 if TYPE_CHECKING:
@@ -132,10 +133,10 @@ def test_spec_version(golden: Golden) -> None:
 
 
 def test_spec_version_without_a_repository() -> None:
-    """Without a repository, three requests return None."""
+    """Without a repository, a request for each generation returns None."""
     storage = CountingStorage(MemoryStorage())
     assert fetch_spec_version(storage) is None
-    assert storage.requests.total() == 3
+    assert storage.requests.total() == 4
     assert not is_repository(storage)
 
 
@@ -154,7 +155,7 @@ def test_history(golden: Golden) -> None:
 
 
 def test_history_from_a_cache(generation: Generation) -> None:
-    """Cached snapshots are not fetched again; version 2 needs none of them."""
+    """Cached snapshots are not fetched again; generations v2 and draft need none of them."""
 
     class Kept(dict[SnapshotId, Snapshot]):
         """Cached snapshots."""
@@ -175,21 +176,32 @@ def test_history_from_a_cache(generation: Generation) -> None:
     assert not storage.requests
 
 
-@pytest.mark.parametrize("generation", [V1, V2], ids=["v1", "v2"])
 def test_nothing_is_listed(generation: Generation) -> None:
-    """Opening, reading, tagging and committing work without listing."""
+    """Opening, reading, tagging and committing work without listing, except in sequence."""
 
     class Unlistable(MemoryStorage):
-        """Raises when listed."""
+        """Raises when listed, unless listing is allowed."""
+
+        is_listable = False
 
         def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+            if self.is_listable:
+                return super().list(prefix)
             raise PermissionDeniedError(f"not allowed to list {prefix}")
 
     storage = Unlistable()
+    storage.is_listable = generation is SEQUENCE
     create_refs(storage, generation=generation)
     refs = open_refs(storage).refs
+    if generation is SEQUENCE:
+        storage.is_listable = False
+        with pytest.raises(PermissionDeniedError, match="r/main/"):
+            refs.fetch_branch("main")
+        with pytest.raises(RepositoryNotFoundError):
+            open_refs(storage)
+        return
     info = write_snapshot(storage, generation, refs.fetch_branch("main"), "a commit")
-    refs.commit("main", INITIAL_SNAPSHOT_ID, info)
+    refs.commit("main", generation.initial_snapshot_id, info)
     refs.create_tag("v1", info.id)
     assert refs.fetch_tag("v1") == info.id
     assert next(refs.fetch_ancestry(info.id)).message == "a commit"
@@ -202,16 +214,17 @@ def test_unknown_names(generation: Generation) -> None:
     storage = CountingStorage(MemoryStorage())
     refs = create_refs(storage, generation=generation)
     refs.create_tag("release-1", generation.initial_snapshot_id)
-    words = "did you mean {}" if generation is V2 else "{} returns the existing ones"
+    knows_names = generation not in GENERATIONS_WITH_REF_FILES
+    words = "did you mean {}" if knows_names else "{} returns the existing ones"
     storage.requests.clear()
     with pytest.raises(RefNotFoundError) as caught:
         refs.fetch_branch("mian")
-    assert words.format("'main'" if generation is V2 else "list_branches()") in str(caught.value)
+    assert words.format("'main'" if knows_names else "list_branches()") in str(caught.value)
     assert caught.value.kind is ErrorKind.BRANCH_NOT_FOUND
     assert storage.requests.total() == 1
     with pytest.raises(RefNotFoundError) as caught:
         refs.fetch_tag("release1")
-    assert words.format("'release-1'" if generation is V2 else "list_tags()") in str(caught.value)
+    assert words.format("'release-1'" if knows_names else "list_tags()") in str(caught.value)
     assert caught.value.kind is ErrorKind.TAG_NOT_FOUND
 
 
@@ -235,19 +248,23 @@ def test_no_repository() -> None:
     storage = CountingStorage(MemoryStorage())
     with pytest.raises(
         RepositoryNotFoundError,
-        match=r"neither 'repo' nor 'refs/branch\.main/ref\.json' nor 'r/main/' exists",
+        match=r"neither 'repo' nor 'refs/branch\.main/ref\.json' nor 'state\.json' nor 'r/main/'",
     ):
         open_refs(storage)
-    assert storage.requests.total() == 4
+    assert storage.requests.total() == 5
 
 
-def test_a_deleted_repository() -> None:
-    """A repository that was deleted after opening raises."""
+def test_a_deleted_repository(generation: Generation) -> None:
+    """A repository that was deleted after opening raises, in some generations as a lost branch."""
     storage = MemoryStorage()
-    refs = create_refs(storage, generation=V2)
-    storage.delete_many(["repo"])
-    with pytest.raises(RepositoryNotFoundError, match="deleted or moved"):
-        refs.fetch_branch("main")
+    refs = create_refs(storage, generation=generation)
+    storage.delete_many([PUBLISHING_KEYS[generation]])
+    if generation in GENERATIONS_WITH_REF_FILES:
+        with pytest.raises(RefNotFoundError, match="no branch 'main'"):
+            refs.fetch_branch("main")
+    else:
+        with pytest.raises(RepositoryNotFoundError, match="deleted or moved"):
+            refs.fetch_branch("main")
 
 
 def test_a_failing_storage_is_not_opened_as_version_1() -> None:

@@ -1,4 +1,4 @@
-"""Repositories work without permission to list objects."""
+"""Repositories work without permission to list objects, except in the generation sequence."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ import zarr
 
 import icefloe
 from icefloe.errors import ObjectNotFoundError, PermissionDeniedError
+from icefloe.format.generation import SEQUENCE
 from icefloe.storage import MemoryStorage
 from icefloe.storage.forwarding import ForwardingStorage, Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from icefloe.format.generation import Generation
 
 T = TypeVar("T")
 
@@ -30,14 +33,22 @@ class UnlistableStorage(ForwardingStorage):
             raise PermissionDeniedError(f"{request.keys[0]}: may not read") from error
 
 
-@pytest.mark.parametrize("spec_version", [1, 2])
-def test_everything_but_listing(spec_version: int) -> None:
-    """Creating, committing, branches, tags and time travel need no listing, and no 404."""
-    storage = UnlistableStorage(MemoryStorage())
+def test_everything_but_listing(generation: Generation) -> None:
+    """Creating, committing, branches, tags and time travel need no listing, and no 404.
+
+    The generation ``sequence`` lists branches, so that opening is refused.
+    """
+    inner = MemoryStorage()
+    storage = UnlistableStorage(inner)
     assert not icefloe.Repository.exists(storage)
-    icefloe.Repository.create(storage, spec_version=spec_version)
+    if generation is SEQUENCE:
+        icefloe.Repository.create(inner, generation=generation.name)
+        with pytest.raises(PermissionDeniedError):
+            icefloe.Repository.open(storage)
+        return
+    icefloe.Repository.create(storage, generation=generation.name)
     repo = icefloe.Repository.open(storage)
-    assert repo.spec_version == spec_version
+    assert repo.generation == generation.name
     with repo.transaction("main", message="one") as store:
         zarr.create_array(store, name="a", shape=(4,), chunks=(1,), dtype="i4")[:] = 7
     first = repo.lookup_branch("main")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,7 +22,7 @@ from icefloe.errors import (
     SnapshotNotFoundError,
     StorageError,
 )
-from icefloe.format.generation import SEQUENCE, V1, V2, find_generation
+from icefloe.format.generation import DRAFT, GENERATIONS, SEQUENCE, V1, V2, find_generation
 from icefloe.model.config import RepositoryConfig
 from icefloe.model.ids import INITIAL_SNAPSHOT_ID, SnapshotId
 from icefloe.model.repo_info import (
@@ -40,6 +41,7 @@ from icefloe.refs import Refs, changes, create_refs, fetch_generation, open_refs
 from icefloe.refs.repo_file import RepoFile
 from icefloe.storage import LocalStorage, MemoryStorage, Overwrite
 from support.counting_refs_storage import CountingStorage
+from support.ref_keys import GENERATIONS_WITH_REF_FILES, PUBLISHING_KEYS
 from support.ref_snapshots import write_snapshot
 
 if TYPE_CHECKING:
@@ -48,9 +50,6 @@ if TYPE_CHECKING:
 
     from icefloe.format.generation import Generation
     from icefloe.storage import ObjectInfo, PutMode, Storage, Version
-
-PUBLISHING_KEYS = ("repo", "refs/branch.main/ref.json", "r/main/ZZZZZZZZ.json")
-"""The keys whose creation publishes a new repository."""
 
 
 def commit(refs: Refs, storage: Storage, message: str = "a commit") -> SnapshotId:
@@ -65,6 +64,7 @@ def test_creation(refs: Refs, storage: Storage, generation: Generation) -> None:
     reopened = open_refs(storage).refs
     assert reopened.generation is generation
     assert fetch_generation(storage) is generation
+    assert reopened.spec_version == generation.spec_version
     assert reopened.fetch_branches() == {"main": generation.initial_snapshot_id}
     assert reopened.fetch_tags() == {}
     assert reopened.fetch_config() is None
@@ -72,7 +72,7 @@ def test_creation(refs: Refs, storage: Storage, generation: Generation) -> None:
     assert (first.message, first.parent_id) == ("Repository initialized", None)
 
 
-@pytest.mark.parametrize("other", [SEQUENCE, V1, V2], ids=["sequence", "v1", "v2"])
+@pytest.mark.parametrize("other", GENERATIONS.values(), ids=list(GENERATIONS))
 def test_creating_twice(refs: Refs, storage: Storage, other: Generation) -> None:
     """A second creation, of any generation, raises and changes nothing."""
     tip = commit(refs, storage)
@@ -83,22 +83,28 @@ def test_creating_twice(refs: Refs, storage: Storage, other: Generation) -> None
     assert open_refs(storage).refs.fetch_branch("main") == tip
 
 
-@pytest.mark.parametrize("slower", [SEQUENCE, V1], ids=["sequence", "v1"])
-def test_concurrent_creators_of_two_generations(slower: Generation) -> None:
-    """If two generations are created concurrently, the newer exists and the other one raises."""
+@pytest.mark.parametrize(
+    "winner, loser",
+    [
+        pytest.param(winner, loser, id=f"{winner.name}-{loser.name}")
+        for winner, loser in combinations(PUBLISHING_KEYS, 2)
+    ],
+)
+def test_concurrent_creators(winner: Generation, loser: Generation) -> None:
+    """Of two generations created concurrently, the newer exists, and the other creator raises."""
 
     class Racing(MemoryStorage):
-        """Creates generation v2 right before the branch main is created."""
+        """Creates the newer generation right before the older one exists."""
 
         def put(self, key: str, data: bytes | memoryview, mode: PutMode = Overwrite()) -> Version:  # noqa: B008
-            if key in ("refs/branch.main/ref.json", "r/main/ZZZZZZZZ.json"):
-                create_refs(self, generation=V2)
+            if key == PUBLISHING_KEYS[loser]:
+                create_refs(self, generation=winner)
             return super().put(key, data, mode)
 
     storage = Racing()
     with pytest.raises(AlreadyExistsError):
-        create_refs(storage, generation=slower)
-    assert open_refs(storage).refs.generation is V2
+        create_refs(storage, generation=loser)
+    assert open_refs(storage).refs.generation is winner
 
 
 def test_an_interrupted_creation_can_be_repeated(generation: Generation) -> None:
@@ -110,7 +116,7 @@ def test_an_interrupted_creation_can_be_repeated(generation: Generation) -> None
         dies = True
 
         def put(self, key: str, data: bytes | memoryview, mode: PutMode = Overwrite()) -> Version:  # noqa: B008
-            if self.dies and key in PUBLISHING_KEYS:
+            if self.dies and key in PUBLISHING_KEYS.values():
                 raise StorageError("dead")
             return super().put(key, data, mode)
 
@@ -197,7 +203,7 @@ def test_tags(refs: Refs, storage: Storage) -> None:
     with pytest.raises(AlreadyExistsError, match="cannot be moved"):
         refs.create_tag("v1", refs.generation.initial_snapshot_id)
     if not refs.generation.can_delete_tags:
-        with pytest.raises(FormatError, match=r"v1 or v2, .* convert .*--to v2") as refused:
+        with pytest.raises(FormatError, match=r"draft, v1 or v2, .* convert .*--to v2") as refused:
             refs.delete_tag("v1")
         assert refused.value.kind is ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION
         assert refs.fetch_tags() == {"v1": first}
@@ -276,8 +282,8 @@ def test_failed_changes_change_nothing(
 
 
 def test_slashes_in_names(refs: Refs, generation: Generation) -> None:
-    """Names may contain a slash in generation v2, but not where names are part of keys."""
-    if generation is not V2:
+    """Names may contain a slash, but not where names are part of keys."""
+    if generation in GENERATIONS_WITH_REF_FILES:
         with pytest.raises(InvalidInputError, match="slashes need a repository of version 2"):
             refs.create_branch("feature/x", generation.initial_snapshot_id)
     else:
@@ -287,8 +293,8 @@ def test_slashes_in_names(refs: Refs, generation: Generation) -> None:
 
 @pytest.mark.parametrize("name", ["größe", "a#1", "100%", "深"])
 def test_unusual_names(refs: Refs, generation: Generation, name: str) -> None:
-    """Names that storages may encode in keys can be created only in generation v2."""
-    if generation is not V2:
+    """Names that storages may encode in keys cannot be created where names are part of keys."""
+    if generation in GENERATIONS_WITH_REF_FILES:
         with pytest.raises(InvalidInputError, match="allow ASCII letters"):
             refs.create_branch(name, generation.initial_snapshot_id)
     else:
@@ -363,9 +369,10 @@ def test_an_unknown_version_raises() -> None:
 
 
 def test_requests_of_a_commit(generation: Generation) -> None:
-    """A commit takes two requests in v1, three in v2, which keeps a backup, and four in sequence.
+    """A commit takes two requests in v1 and draft, and one more in v2, which keeps a backup.
 
-    In ``sequence``, two are listings of one page: to find the newest file, and to confirm.
+    It takes four in ``sequence``, two of them listings of one page: to find the newest file, and to
+    confirm that the new one took its place.
     """
     storage = CountingStorage(MemoryStorage())
     refs = create_refs(storage, generation=generation)
@@ -373,15 +380,16 @@ def test_requests_of_a_commit(generation: Generation) -> None:
     storage.requests.clear()
     refs.commit("main", generation.initial_snapshot_id, info)
     expected = {
-        "v1": {"get refs/branch.main/ref.json": 1, "put refs/branch.main/ref.json": 1},
-        "v2": {"get repo": 1, "put repo": 1, "copy repo": 1},
-        "sequence": {
+        DRAFT: {"get state.json": 1, "put state.json": 1},
+        SEQUENCE: {
             "list_first r/main/": 2,
             "get r/main/ZZZZZZZZ.json": 1,
             "put r/main/ZZZZZZZY.json": 1,
         },
+        V1: {"get refs/branch.main/ref.json": 1, "put refs/branch.main/ref.json": 1},
+        V2: {"get repo": 1, "put repo": 1, "copy repo": 1},
     }
-    assert storage.requests == expected[generation.name]
+    assert storage.requests == expected[generation]
 
 
 def test_detached_snapshots(refs: Refs, storage: Storage) -> None:
@@ -420,24 +428,27 @@ def test_detached_snapshots(refs: Refs, storage: Storage) -> None:
     ],
 )
 @pytest.mark.parametrize(
-    "generation, advice, kind",
+    "generation",
     [
-        (V1, r"needs a repository of version 2.*upgrade", ErrorKind.UNSUPPORTED_SPEC_VERSION),
-        (
-            SEQUENCE,
-            r"needs a repository of generation v2.*icefloe convert SOURCE TARGET --to v2",
-            ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION,
-        ),
+        pytest.param(generation, id=name)
+        for name, generation in GENERATIONS.items()
+        if not generation.has_repo_info
     ],
-    ids=["v1", "sequence"],
 )
-def test_features_of_version_2(
-    call: Callable[[Refs], object], generation: Generation, advice: str, kind: ErrorKind
-) -> None:
+def test_features_of_version_2(call: Callable[[Refs], object], generation: Generation) -> None:
     """Features of version 2 raise in older generations, with advice to upgrade or convert."""
     storage = CountingStorage(MemoryStorage())
     refs = create_refs(storage, generation=generation)
     before = {info.key: info.version for info in storage.list()}
+    if generation is V1:
+        kind = ErrorKind.UNSUPPORTED_SPEC_VERSION
+        advice = "needs a repository of version 2.*upgrade"
+    else:
+        kind = ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION
+        advice = (
+            f"needs a repository of generation v2, but memory:// has generation {generation.name}: "
+            "convert .*`icefloe convert SOURCE TARGET --to v2`"
+        )
     with pytest.raises(FormatError, match=advice) as caught:
         call(refs)
     assert caught.value.kind is kind

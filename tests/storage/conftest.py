@@ -15,6 +15,7 @@ from icefloe.storage import (
     local_filesystem_storage,
     s3_storage,
 )
+from icefloe.storage.split_root import SplitRootStorage
 from support.servers import AzureServer, ServerUnavailableError, azurite
 
 if TYPE_CHECKING:
@@ -61,7 +62,26 @@ def azure(azure_server: AzureServer) -> ObjectStorage:
     )
 
 
-@pytest.fixture(params=["memory", "local", "s3", "azure"])
+@pytest.fixture
+def split(s3_server: S3Server) -> Storage:
+    """Make two empty prefixes of the S3 server, one of them for some keys of the tests."""
+    state, data = (
+        s3_storage(
+            bucket=s3_server.bucket,
+            prefix=f"conformance/{uuid.uuid4()}",
+            endpoint_url=s3_server.endpoint_url,
+            allow_http=True,
+            region="us-east-1",
+            access_key_id=s3_server.access_key_id,
+            secret_access_key=s3_server.secret_access_key,
+        )
+        for _ in range(2)
+    )
+    keys = ("a/b", "chunks/A", "chunks/R", "counter", "refs/V", "repo", "snapshots/A")
+    return SplitRootStorage(state, data, frozenset(keys))
+
+
+@pytest.fixture(params=["memory", "local", "s3", "azure", "split"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     """Make an empty storage of each writable kind."""
     match request.param:

@@ -64,11 +64,12 @@ def _same(value: Any, again: Any) -> bool:
 def damage(data: bytes, random: random.Random) -> bytes:
     """Change bytes of a file, as it is or inside the compression."""
     if random.random() < 0.2:
-        return _mutate(data, random)
-    return rewrap(data, _mutate(body_of(data), random))
+        return mutate(data, random)
+    return rewrap(data, mutate(body_of(data), random))
 
 
-def _mutate(data: bytes, random: random.Random) -> bytes:
+def mutate(data: bytes, random: random.Random) -> bytes:
+    """Change bytes in one to eight places."""
     out = bytearray(data)
     for _ in range(random.choice((1, 1, 1, 2, 3, 8))):
         if not out:

@@ -22,6 +22,7 @@ from icefloe.model.config import CachingConfig
 from icefloe.model.manifest import Manifest
 from icefloe.model.ref_finder import RefFinder
 from icefloe.model.snapshot import ManifestFileInfo
+from icefloe.model.transaction_log import NODE_SETS
 from icefloe.model.tree import Tree
 from icefloe.storage.interface import Create, Fresh
 
@@ -129,6 +130,10 @@ class Assets:
         self._logs: Cache[SnapshotId, TransactionLog] = Cache(
             limits.effective_num_transaction_changes * _BYTES_PER_CHANGE, _estimate_log_bytes
         )
+        # The parent may change: expiration cuts histories.
+        self._comparisons: Cache[tuple[SnapshotId, SnapshotId | None], TransactionLog] = Cache(
+            limits.effective_num_transaction_changes * _BYTES_PER_CHANGE, _estimate_log_bytes
+        )
         self._attributes: Cache[AttributesId, bytes | memoryview] = Cache(
             min(limits.effective_num_snapshot_nodes * _BYTES_PER_NODE, _MAX_ATTRIBUTES_BYTES), len
         )
@@ -173,6 +178,18 @@ class Assets:
     def fetch_transaction_log(self, snapshot_id: SnapshotId) -> TransactionLog:
         """Fetch the transaction log of a snapshot."""
         return self._logs.get(snapshot_id, lambda: self._fetch_transaction_log(snapshot_id))
+
+    def find_comparison(
+        self, snapshot_id: SnapshotId, parent_id: SnapshotId | None
+    ) -> TransactionLog | None:
+        """Return the changes from a snapshot to its child, if they are cached."""
+        return self._comparisons.find((snapshot_id, parent_id))
+
+    def cache_comparison(
+        self, snapshot_id: SnapshotId, parent_id: SnapshotId | None, log: TransactionLog
+    ) -> None:
+        """Cache the changes from a snapshot to its child, in generations without logs."""
+        self._comparisons.put((snapshot_id, parent_id), log)
 
     def encode_snapshot(self, snapshot: Snapshot) -> EncodedSnapshot:
         """Encode a snapshot and the attributes that it stores in files of their own."""
@@ -316,4 +333,6 @@ def _estimate_tree_bytes(tree: Tree) -> int:
 
 
 def _estimate_log_bytes(log: TransactionLog) -> int:
-    return int(log.updated_chunks.coords.nbytes) + _BYTES_PER_ENTRY
+    num_nodes = sum(len(getattr(log, name)) for name in NODE_SETS) + len(log.moved_nodes)
+    num_nodes += len(log.updated_chunks.node_ids)
+    return int(log.updated_chunks.coords.nbytes) + (num_nodes + 1) * _BYTES_PER_ENTRY

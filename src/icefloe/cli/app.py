@@ -86,6 +86,7 @@ def _parse_global_options(
 @app.command(
     epilog="Examples:\n\n"
     "  icefloe inspect weather/refs/branch.main/ref.json\n\n"
+    "  icefloe inspect weather/state.json\n\n"
     "  icefloe inspect s3://bucket/weather/snapshots/1CECHNKREP0F1RSTCMT0 | jq .nodes"
 )
 def inspect(
@@ -99,12 +100,17 @@ def inspect(
 ) -> None:
     """Print a metadata file of a repository as JSON, or report what is wrong with it.
 
-    Accepts snapshots, manifests, transaction logs, the repo file and its backups, ref.json and
-    config.yaml.
+    Accepts all files of every generation except chunks: snapshots, manifests, attributes,
+    transaction logs, references, config.yaml, state.json, and the repo file and its backups.
     """
-    storage, name = _resolve_file(file)
-    data = inspection.fetch_metadata_file(storage, name, file)
-    print_json(inspection.describe_file(data, file, refs=refs))
+
+    def read_file(file: str) -> bytes | memoryview:
+        storage, name = _resolve_file(file)
+        return inspection.fetch_metadata_file(storage, name, file)
+
+    data = read_file(file)
+    description = inspection.describe_layout_file(data, file, refs=refs, read_file=read_file)
+    print_json(description or inspection.describe_file(data, file, refs=refs))
 
 
 @app.command(epilog="Example:  icefloe history s3://bucket/weather --ref main --limit 20")

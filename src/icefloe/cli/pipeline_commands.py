@@ -24,6 +24,7 @@ Order = StrEnum("Order", ["GIVEN", "COORDINATES"])
 Format = StrEnum("Format", ["ZARR", "PARQUET"])
 Method = StrEnum("Method", ["MEAN", "SUM", "MIN", "MAX", "MODE", "NEAREST"])
 Layout = StrEnum("Layout", ["PLAIN", "OME"])
+Generation = StrEnum("Generation", ["DRAFT", "SEQUENCE", "V1", "V2"])
 
 
 def _parse_integers(text: str) -> Any:
@@ -82,6 +83,10 @@ _Create = Annotated[bool, typer.Option("--create", help="Create the repository i
 _SpecVersion = Annotated[
     int | None, typer.Option(min=1, max=2, help="With --create: spec version, 1 or 2.")
 ]
+_Generation = Annotated[
+    Generation | None,
+    typer.Option(help="With --create: generation of the format, instead of --spec-version."),
+]
 _Chunks = Annotated[
     Any, _integers_option(help="Chunk lengths, such as time=30,lat=-1; -1 is the whole dimension.")
 ]
@@ -116,12 +121,13 @@ def virtualize(
     drop: _Drop = None,
     create: _Create = False,
     spec_version: _SpecVersion = None,
+    generation: _Generation = None,
     containers: Containers = None,
     job: JobOptions,
 ) -> None:
     """Create a virtual dataset from many files, without copying chunks."""
     files = _list_sources(sources, table)
-    creation: dict[str, Any] = {"create": create, "spec_version": spec_version}
+    creation = _make_creation_options(create, spec_version, generation)
     job.run(
         "virtualize",
         _open_or_create(job, repository, files, containers=containers, referred=files, **creation),
@@ -164,11 +170,12 @@ def ingest(
     drop: _Drop = None,
     create: _Create = False,
     spec_version: _SpecVersion = None,
+    generation: _Generation = None,
     job: JobOptions,
 ) -> None:
     """Copy many files into the repository as one dataset, in chosen chunks."""
     files = _list_sources(sources, table)
-    creation: dict[str, Any] = {"create": create, "spec_version": spec_version}
+    creation = _make_creation_options(create, spec_version, generation)
     job.run(
         "ingest",
         _open_or_create(job, repository, files, sources=files, **creation),
@@ -450,6 +457,20 @@ def compute(
         decode=decode,
         probe=probe,
     )
+
+
+def _make_creation_options(
+    create: bool,  # noqa: FBT001
+    spec_version: int | None,
+    generation: Generation | None,
+) -> dict[str, Any]:
+    if not create and (spec_version is not None or generation is not None):
+        raise typer.BadParameter("--spec-version and --generation need --create")
+    return {
+        "create": create,
+        "spec_version": spec_version,
+        "generation": generation and generation.value,
+    }
 
 
 def _open_or_create(

@@ -42,7 +42,7 @@ class ContainerAccess:
     Attributes
     ----------
     is_default
-        Whether it is a default container: the configuration has none.
+        Whether it is a default container, and not in the configuration.
     is_authorized
         Whether it can be read: the user authorized it, or it is on the repository's own platform.
     uses_repository_credentials

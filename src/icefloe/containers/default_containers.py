@@ -1,19 +1,31 @@
-"""The containers of a repository whose configuration has none.
+"""The default containers of a repository, one for each platform.
 
 The default container of the repository's own platform has the endpoint, region and account of the
 repository, so that virtual chunks on that platform need no configuration. Default containers are
-created when a repository is opened, and never persisted. Pure, no I/O.
+created when a repository is opened, and never persisted. A container of the configuration overrides
+the default with its own prefix. Pure, no I/O.
+
+The configuration is untrusted, and gains nothing by this: it can leave all defaults in place by
+having no containers, and a default is authorized as any other container is.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from icefloe.containers.stores import get_endpoint
-from icefloe.model.containers import ObjectStoreConfig, S3Options, VirtualChunkContainer
+from icefloe.model.containers import (
+    ObjectStoreConfig,
+    S3Options,
+    VirtualChunkContainer,
+    normalize_prefix,
+)
 from icefloe.storage.places import AzurePlace, GcsPlace, S3Place
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
     from icefloe.model.containers import AnyObjectStoreConfig
     from icefloe.storage.places import Place
 
@@ -37,6 +49,25 @@ def make_default_containers(home: Place | None) -> list[VirtualChunkContainer]:
     if isinstance(home, S3Place) and home.scheme not in stores:
         stores[home.scheme] = ObjectStoreConfig.S3Compatible(_make_s3_options(home, home.scheme))
     return [VirtualChunkContainer(scheme, store, scheme) for scheme, store in stores.items()]
+
+
+def select_default_containers(
+    home: Place | None, names: Collection[str], configured: Iterable[VirtualChunkContainer]
+) -> list[VirtualChunkContainer]:
+    """Return the default containers that apply beside those of the configuration.
+
+    A container of the configuration overrides the default with its prefix even if it is invalid:
+    its chunks must not be read from another place. If it has the name of another default, that
+    default has no name and is found by its prefix.
+    """
+    present = list(configured)
+    prefixes = {normalize_prefix(container.url_prefix) for container in present}
+    taken_names = {container.name for container in present}
+    return [
+        replace(default, name=None) if default.name in taken_names else default
+        for default in make_default_containers(home)
+        if default.name in names and default.url_prefix not in prefixes
+    ]
 
 
 def _make_s3_options(home: Place | None, scheme: str) -> S3Options:

@@ -13,17 +13,18 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from icefloe.containers import authorization
 from icefloe.containers.authorization import AsRepository, ContainerAccess
 from icefloe.containers.container_table import ContainerTable, VirtualFile, is_local
-from icefloe.containers.default_containers import make_default_containers
+from icefloe.containers.default_containers import select_default_containers
 from icefloe.containers.local_files import LocalFiles
 from icefloe.containers.location_scan import find_containers, resolve_locations
 from icefloe.containers.remote_files import RemoteFiles
 from icefloe.containers.stores import find_repository_place, is_on_repository_platform, open_store
 from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.model.byte_range import Bounded
+from icefloe.model.containers import DEFAULT_CONTAINER_NAMES
 from icefloe.model.manifest import NO_CODE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -61,8 +62,8 @@ class VirtualChunks:
     Parameters
     ----------
     containers
-        Containers of the repository, in any order. None if its configuration has none: then the
-        default containers are used.
+        Containers of the configuration, in any order; None if it mentions none. Invalid ones are
+        skipped.
     credentials
         Credentials by URL prefix or name of the container. The value None authorizes a container
         without credentials: S3 is read anonymously if the container is configured so, with the
@@ -72,6 +73,9 @@ class VirtualChunks:
         the repository's own platform, and not if ``credentials`` is an empty mapping.
     repository
         Storage of the repository, whose request settings are used for virtual chunks too.
+    defaults
+        Names of the default containers that apply where ``containers`` has none with their prefix;
+        by default all if ``containers`` is None, and otherwise none.
 
     Raises
     ------
@@ -84,12 +88,16 @@ class VirtualChunks:
         containers: Sequence[VirtualChunkContainer] | None,
         credentials: Mapping[str, AnyCredential | None] | None,
         repository: Storage,
+        *,
+        defaults: Collection[str] | None = None,
     ) -> None:
         self._home, self._settings = find_repository_place(repository)
-        self._has_defaults = containers is None
-        self._containers = tuple(
-            make_default_containers(self._home) if containers is None else containers
-        )
+        if defaults is None:
+            defaults = DEFAULT_CONTAINER_NAMES if containers is None else ()
+        configured = tuple(containers or ())
+        selected = select_default_containers(self._home, defaults, configured)
+        self._default_prefixes = frozenset(container.url_prefix for container in selected)
+        self._containers = (*configured, *selected)
         table = ContainerTable(self._containers)
         self._access: dict[str, Access] = {**authorization.resolve_access(table, credentials or {})}
         if credentials is None or credentials:
@@ -106,7 +114,7 @@ class VirtualChunks:
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        names = ("_containers", "_access", "_home", "_settings", "_has_defaults")
+        names = ("_containers", "_access", "_home", "_settings", "_default_prefixes")
         return {name: getattr(self, name) for name in names}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -131,7 +139,7 @@ class VirtualChunks:
         return [
             ContainerAccess(
                 container=container.config,
-                is_default=self._has_defaults,
+                is_default=container.config.url_prefix in self._default_prefixes,
                 is_authorized=container.config.url_prefix in self._access,
                 uses_repository_credentials=isinstance(
                     self._access.get(container.config.url_prefix), AsRepository

@@ -16,7 +16,7 @@ _MAX_LISTED_NAMES: Final = 30
 
 def render_repository_html(
     url: str,
-    spec_version: int,
+    generation: str,
     *,
     read_only: bool,
     refs: tuple[Sequence[str], Sequence[str]] | None,
@@ -26,7 +26,7 @@ def render_repository_html(
     """Format a repository; ``refs`` are the names of branches and of tags, None if not fetched."""
     rows: list[tuple[str, object]] = [
         ("URL", html.Html(f"{html.code(url)}{html.faint(' read-only') if read_only else ''}")),
-        ("format", f"version {spec_version}"),
+        ("format", generation),
     ]
     if refs is not None:
         branches, tags = refs

@@ -6,13 +6,21 @@ Code above this package asks the generation of a repository, and never compares 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from icefloe.errors import ErrorKind, InvalidInputError
-from icefloe.model.ids import INITIAL_SNAPSHOT_ID, NodeId, ObjectId, SnapshotId
+from icefloe.model.ids import (
+    INITIAL_SNAPSHOT_ID,
+    AttributesId,
+    ChunkId,
+    ManifestId,
+    NodeId,
+    ObjectId,
+    SnapshotId,
+)
 
 if TYPE_CHECKING:
     from icefloe.format.metadata_codec import MetadataCodec
@@ -22,13 +30,22 @@ Id = TypeVar("Id", bound=ObjectId)
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """The keys of the files of one kind: ``prefix``, the id, ``suffix``."""
+    """The keys of the files of one kind: ``prefix``, an id of ``id_type``, ``suffix``."""
 
     prefix: str
     suffix: str = ""
+    id_type: type[ObjectId] = field(default=ObjectId, kw_only=True)
 
     def format_key(self, object_id: ObjectId | str) -> str:
-        """Return the key of the file with this id, or the text form of an id."""
+        """Return the key of the file with this id, or the text form of an id.
+
+        Raises `InvalidInputError` for the id of another kind of file.
+        """
+        if not isinstance(object_id, self.id_type) and not isinstance(object_id, str):
+            raise InvalidInputError(
+                f"expected a {self.id_type.__name__}, got {object_id!r:.80}",
+                kind=ErrorKind.INVALID_SNAPSHOT_ID,
+            )
         return f"{self.prefix}{object_id}{self.suffix}"
 
     def parse_name(self, key: str) -> str:
@@ -73,7 +90,8 @@ class Generation:
     records_ancestors
         Whether a snapshot file lists its recent ancestors.
     has_parents_in_snapshots
-        Whether a snapshot file names its parent. Otherwise the reference store lists all snapshots.
+        Whether the history is in snapshot files alone, each of which names its parent. Otherwise
+        the reference store knows it.
     has_repo_info
         Whether the repository has metadata, a status, feature flags and an ops log, and commits
         can be amended.
@@ -124,19 +142,19 @@ class Generation:
 
 
 _V1_LAYOUT: Final = Layout(
-    snapshots=FileKind("snapshots/"),
-    manifests=FileKind("manifests/"),
-    chunks=FileKind("chunks/"),
-    transaction_logs=FileKind("transactions/"),
+    snapshots=FileKind("snapshots/", id_type=SnapshotId),
+    manifests=FileKind("manifests/", id_type=ManifestId),
+    chunks=FileKind("chunks/", id_type=ChunkId),
+    transaction_logs=FileKind("transactions/", id_type=SnapshotId),
 )
 DRAFT: Final = Generation(
     "draft",
     0,
     Layout(
-        snapshots=FileKind("s/", ".parquet"),
-        manifests=FileKind("i/", ".parquet"),
-        chunks=FileKind("c/"),
-        attributes=FileKind("a/", ".parquet"),
+        snapshots=FileKind("s/", ".parquet", id_type=SnapshotId),
+        manifests=FileKind("i/", ".parquet", id_type=ManifestId),
+        chunks=FileKind("c/", id_type=ChunkId),
+        attributes=FileKind("a/", ".parquet", id_type=AttributesId),
     ),
     "icefloe.format.draft.codec:DraftCodec",
     numbers_nodes=True,
@@ -145,16 +163,15 @@ SEQUENCE: Final = Generation(
     "sequence",
     0,
     Layout(
-        snapshots=FileKind("s/", ".json"),
-        manifests=FileKind("m/", ".json"),
-        chunks=FileKind("c/"),
-        attributes=FileKind("a/", ".json"),
+        snapshots=FileKind("s/", ".json", id_type=SnapshotId),
+        manifests=FileKind("m/", ".json", id_type=ManifestId),
+        chunks=FileKind("c/", id_type=ChunkId),
+        attributes=FileKind("a/", ".json", id_type=AttributesId),
     ),
     "icefloe.format.sequence.codec:SequenceCodec",
     id_size=16,
     numbers_nodes=True,
     records_ancestors=True,
-    has_parents_in_snapshots=True,
     can_delete_tags=False,
 )
 _FLATBUFFERS_CODEC: Final = "icefloe.format.flatbuffers_codec:FlatbuffersCodec"

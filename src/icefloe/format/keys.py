@@ -1,4 +1,4 @@
-"""Keys of the mutable files of generations v1 and v2 (Icechunk spec, "File Layout").
+"""Keys of the mutable files of a repository (Icechunk spec, "File Layout").
 
 `generation` has those of the immutable files.
 """
@@ -6,10 +6,13 @@
 from __future__ import annotations
 
 CONFIG = "config.yaml"
-"""The configuration of generation v1."""
+"""The configuration of all generations but v2."""
 
 REPO = "repo"
 """The mutable state of generation v2."""
+
+STATE = "state.json"
+"""The mutable state of the generation draft."""
 
 REFS = "refs/"
 OVERWRITTEN = "overwritten/"

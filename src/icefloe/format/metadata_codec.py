@@ -64,6 +64,15 @@ class MetadataCodec(ABC):
     ) -> Snapshot:
         """Decode a snapshot; ``fetch_attributes`` is called for each of its attributes files."""
 
+    def decode_attributes(
+        self,
+        data: bytes | memoryview,  # noqa: ARG002
+        file: str,
+        attributes_id: AttributesId,  # noqa: ARG002
+    ) -> list[dict[str, Any]]:
+        """Decode an attributes file, in generations that have them."""
+        raise InternalError(f"{type(self).__name__} has no attributes files: {file}")
+
     @abstractmethod
     def encode_manifest(
         self, manifest: Manifest, location_compression: LocationCompression | None

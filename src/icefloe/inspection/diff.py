@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from icefloe.errors import ErrorKind, InvalidInputError
-from icefloe.transaction.commit_log import fetch_commit_log
+from icefloe.transaction.commit_log import fetch_commit_logs
 from icefloe.transaction.diff import diff_across_history, diff_along_history
+from icefloe.transaction.node_numbers import mark_branch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from icefloe.assets import Assets
     from icefloe.model.ids import SnapshotId
+    from icefloe.model.snapshot import SnapshotInfo
     from icefloe.refs.interface import Refs
     from icefloe.snapshots import Diff
 
@@ -36,11 +40,26 @@ def fetch_diff(refs: Refs, assets: Assets, before: SnapshotId, after: SnapshotId
         if info.id == common_id:
             break
         before_commits.append(info)
-    log_ids = [
+    after_ids, before_ids = _list_logs(reversed(after_commits)), _list_logs(before_commits)
+    logs = fetch_commit_logs(assets, [*after_ids, *before_ids])
+    before_nodes = assets.require_tree(before).by_id
+    after_nodes = assets.require_tree(after).by_id
+    if not before_commits:
+        return diff_along_history(logs, before_nodes, after_nodes)
+    after_logs, before_logs = logs[: len(after_ids)], logs[len(after_ids) :]
+    if assets.generation.numbers_nodes:
+        # From here on, both branches gave the same numbers to different nodes.
+        first = assets.fetch_snapshot(common_id).next_node_number
+        before_logs, before_nodes = mark_branch(before_logs, before_nodes, first)
+    return diff_across_history((*after_logs, *before_logs), before_nodes, after_nodes)
+
+
+def _list_logs(
+    commits: Iterable[SnapshotInfo],
+) -> list[tuple[SnapshotId, SnapshotId | None]]:
+    """Return the ids of the logs of commits, each with the parent of its commit."""
+    return [
         (log_id, commit.parent_id)
-        for commit in (*reversed(after_commits), *before_commits)
+        for commit in commits
         for log_id in (*commit.pruned_ancestor_tx_logs, commit.id)
     ]
-    logs = assets.run_concurrently(lambda ids: fetch_commit_log(assets, *ids), log_ids)
-    compute_diff = diff_across_history if before_commits else diff_along_history
-    return compute_diff(logs, assets.require_tree(before).by_id, assets.require_tree(after).by_id)

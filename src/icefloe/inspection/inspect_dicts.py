@@ -12,14 +12,11 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from icefloe.assets import fetch_file
-from icefloe.errors import ErrorKind, FormatError
-from icefloe.format.envelope import FileType, Header, read_header, unpack
-from icefloe.format.generation import V2
+from icefloe.errors import ErrorKind
+from icefloe.format.envelope import MAGIC, FileType, read_header, unpack
 from icefloe.format.keys import REPO
-from icefloe.format.manifest import decode_manifest
 from icefloe.format.repo_info import decode_repo_info
-from icefloe.format.snapshot import decode_snapshot
-from icefloe.format.transaction_log import decode_transaction_log
+from icefloe.format.unsupported import unsupported_error
 from icefloe.inspection.metadata_file import (
     count_kinds,
     describe_manifest_refs,
@@ -28,25 +25,29 @@ from icefloe.inspection.metadata_file import (
 from icefloe.model.ids import ManifestId, SnapshotId
 from icefloe.model.node import ArrayNodeData
 from icefloe.model.repo_info import FeatureFlagChanged, RepoStatus
+from icefloe.transaction.commit_log import fetch_commit_logs
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from icefloe.assets import Assets
     from icefloe.format.generation import Generation
     from icefloe.model.node import NodeSnapshot
     from icefloe.model.repo_info import OpsLogEntry
     from icefloe.model.snapshot import SnapshotInfo
+    from icefloe.refs.interface import Refs
     from icefloe.storage.interface import Storage
 
 
-def inspect_snapshot(storage: Storage, snapshot_id: str) -> dict[str, Any]:
+def inspect_snapshot(assets: Assets, snapshot_id: str) -> dict[str, Any]:
     """Describe a snapshot file."""
-    file = V2.layout.snapshots.format_key(SnapshotId.parse(snapshot_id))
-    data = fetch_file(storage, file).data
-    snapshot = decode_snapshot(data, file)
+    parsed_id = SnapshotId.parse(snapshot_id)
+    file = assets.generation.layout.snapshots.format_key(parsed_id)
+    header = _describe_header(fetch_file(assets.storage, file).data, file, assets.generation)
+    snapshot = assets.fetch_snapshot(parsed_id)
     return {
         "id": str(snapshot.id),
-        "header": _describe_header(read_header(data, file)),
+        "header": header,
         "flushed_at": _format_time(snapshot.flushed_at),
         "commit_message": snapshot.message,
         "metadata": dict(snapshot.metadata),
@@ -55,17 +56,23 @@ def inspect_snapshot(storage: Storage, snapshot_id: str) -> dict[str, Any]:
     }
 
 
-def inspect_manifest(storage: Storage, manifest_id: str) -> dict[str, Any]:
-    """Describe a manifest file; ``size_bytes`` is its uncompressed size."""
-    file = V2.layout.manifests.format_key(ManifestId.parse(manifest_id))
-    data = fetch_file(storage, file).data
-    manifest = decode_manifest(data, file)
-    header, content = unpack(data, FileType.MANIFEST, file)
+def inspect_manifest(assets: Assets, manifest_id: str) -> dict[str, Any]:
+    """Describe a manifest file.
+
+    ``size_bytes`` is its uncompressed size in generations v1 and v2, and the size of the file in
+    others.
+    """
+    parsed_id = ManifestId.parse(manifest_id)
+    file = assets.generation.layout.manifests.format_key(parsed_id)
+    data = fetch_file(assets.storage, file).data
+    manifest = assets.generation.codec.decode_manifest(data, file, parsed_id)
+    has_envelope = bytes(data[: len(MAGIC)]) == MAGIC
+    content = unpack(data, FileType.MANIFEST, file)[1] if has_envelope else data
     node_ids = manifest.indices.iter_node_ids()
     arrays = ((node_id, manifest.get_array(node_id)) for node_id in node_ids)
     return {
         "id": str(manifest.id),
-        "header": _describe_header(header),
+        "header": _describe_header(data, file, assets.generation),
         "size_bytes": len(content),
         "num_arrays": len(manifest.indices.node_ids),
         "total_chunk_refs": len(manifest),
@@ -82,11 +89,19 @@ def inspect_manifest(storage: Storage, manifest_id: str) -> dict[str, Any]:
     }
 
 
-def inspect_transaction_log(storage: Storage, snapshot_id: str) -> dict[str, Any]:
-    """Describe a transaction log file."""
-    file = f"transactions/{SnapshotId.parse(snapshot_id)}"
-    data = fetch_file(storage, file).data
-    log = decode_transaction_log(data, file)
+def inspect_transaction_log(assets: Assets, refs: Refs, snapshot_id: str) -> dict[str, Any]:
+    """Describe the changes of a commit: its transaction log or, without one, a comparison."""
+    parsed_id = SnapshotId.parse(snapshot_id)
+    layout = assets.generation.layout
+    if layout.transaction_logs is None:
+        parent_id = refs.fetch_snapshot_info(parsed_id).parent_id
+        (log,) = fetch_commit_logs(assets, [(parsed_id, parent_id)])
+        header = {"generation": assets.generation.name}
+    else:
+        file = layout.transaction_logs.format_key(parsed_id)
+        data = fetch_file(assets.storage, file).data
+        log = assets.generation.codec.decode_transaction_log(data, file, parsed_id)
+        header = _describe_header(data, file, assets.generation)
     nodes = {
         f"{change}_{kind}": list(map(str, sorted(getattr(log, f"{change}_{kind}"))))
         for change in ("new", "deleted", "updated")
@@ -94,7 +109,7 @@ def inspect_transaction_log(storage: Storage, snapshot_id: str) -> dict[str, Any
     }
     chunks = log.updated_chunks
     return {
-        "header": _describe_header(read_header(data, file)),
+        "header": header,
         **nodes,
         "updated_chunks": [
             {"node_id": str(node_id), "chunks": chunks.get_coords(position).tolist()}
@@ -109,14 +124,16 @@ def inspect_transaction_log(storage: Storage, snapshot_id: str) -> dict[str, Any
 def inspect_repo_info(storage: Storage, generation: Generation) -> dict[str, Any]:
     """Describe the repo info file; raise `FormatError` for a generation that has none."""
     if not generation.has_repo_info:
-        raise FormatError(
-            f"{storage.url} has no repo info: its spec version is 1",
+        raise unsupported_error(
+            "the repo info file",
+            generation,
+            url=storage.url,
             kind=ErrorKind.UNSUPPORTED_SPEC_VERSION,
         )
     data = fetch_file(storage, REPO).data
     info = decode_repo_info(data, REPO)
     return {
-        "header": _describe_header(read_header(data, REPO)),
+        "header": _describe_header(data, REPO, generation),
         "spec_version": f"{info.spec_version}.0",
         "branches": {name: str(target) for name, target in sorted(info.branches.items())},
         "tags": {name: str(target) for name, target in sorted(info.tags.items())},
@@ -127,7 +144,10 @@ def inspect_repo_info(storage: Storage, generation: Generation) -> dict[str, Any
     }
 
 
-def _describe_header(header: Header) -> dict[str, str]:
+def _describe_header(data: bytes | memoryview, file: str, generation: Generation) -> dict[str, str]:
+    if bytes(data[: len(MAGIC)]) != MAGIC:
+        return {"generation": generation.name}
+    header = read_header(data, file)
     name, _, version = header.writer.partition("-")
     return {
         "written_by": header.writer,

@@ -44,7 +44,9 @@ def fetch_metadata_file(storage: Storage, key: str, file: str) -> bytes | memory
     """Fetch a metadata file; reject other large files by their size and first bytes."""
     size = storage.head(key).size_bytes
     head = storage.get(key, Bounded(0, min(size, len(MAGIC)))).data
-    if size > MAX_FLATBUFFER_SIZE or (size > _MAX_TEXT_SIZE and bytes(head) != MAGIC):
+    # Snapshots and manifests of older generations may be large too.
+    may_be_large = bytes(head) == MAGIC or key.endswith((".json", ".parquet"))
+    if size > MAX_FLATBUFFER_SIZE or (size > _MAX_TEXT_SIZE and not may_be_large):
         raise _not_metadata_error(file, f"it has {size} bytes")
     return storage.get(key).data
 
@@ -86,9 +88,9 @@ def _describe_binary(data: bytes | memoryview, file: str, *, refs: bool) -> dict
     }
     match header.file_type:
         case FileType.SNAPSHOT:
-            return description | _describe_snapshot(decode_snapshot(data, file))
+            return description | describe_snapshot(decode_snapshot(data, file))
         case FileType.MANIFEST:
-            return description | _describe_manifest(decode_manifest(data, file), refs=refs)
+            return description | describe_manifest(decode_manifest(data, file), refs=refs)
         case FileType.TRANSACTION_LOG:
             return description | _describe_log(decode_transaction_log(data, file), refs=refs)
         case FileType.REPO_INFO:
@@ -100,7 +102,8 @@ def _describe_binary(data: bytes | memoryview, file: str, *, refs: bool) -> dict
     )
 
 
-def _describe_snapshot(snapshot: Snapshot) -> dict[str, Any]:
+def describe_snapshot(snapshot: Snapshot) -> dict[str, Any]:
+    """Describe a snapshot: its history entry, manifests and nodes."""
     return {
         "id": str(snapshot.id),
         "parent_id": None if snapshot.parent_id is None else str(snapshot.parent_id),
@@ -163,7 +166,8 @@ def parse_json_or_base64(data: bytes) -> Any:
         return {"base64": base64.b64encode(data).decode()}
 
 
-def _describe_manifest(manifest: Manifest, *, refs: bool) -> dict[str, Any]:
+def describe_manifest(manifest: Manifest, *, refs: bool) -> dict[str, Any]:
+    """Describe a manifest: its arrays and, if ``refs``, their chunk references."""
     return {
         "id": str(manifest.id),
         "num_arrays": len(manifest.indices.node_ids),

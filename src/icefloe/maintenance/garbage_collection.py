@@ -5,11 +5,11 @@ cutoff time. The files of an open session are not referenced by any snapshot, so
 before the start of every session that may still commit. File times come from the storage's clock.
 
 Concurrent commits are safe. The refs are read again before each kind of file is deleted, and new
-snapshots are marked as live. In generation v2, unreachable snapshots are first removed from
-``repo`` by a conditional write, which fails if a commit was based on one of them; once it
-succeeds, no commit can be based on them. Generation v1 has no such write: if a branch or tag is
-created at an old unreachable snapshot while that snapshot is being deleted, the ref dangles, and
-the collection stops with an error before it deletes manifests and chunks.
+snapshots are marked as live. In generations v2 and draft, unreachable snapshots are first removed
+from ``repo`` or ``state.json`` by a conditional write, which fails if a commit was based on one of
+them; once it succeeds, no commit can be based on them. Generation v1 has no such write: if a branch
+or tag is created at an old unreachable snapshot while that snapshot is being deleted, the ref
+dangles, and the collection stops with an error before it deletes manifests and chunks.
 
 Referring files are deleted before the files they refer to, so that an interrupted collection
 leaves garbage but no broken references.
@@ -21,7 +21,7 @@ import logging
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,7 +36,7 @@ from icefloe.model.ids import AttributesId, ManifestId, ObjectId, SnapshotId
 from icefloe.model.times import require_time_zone
 from icefloe.refs import changes, retention
 from icefloe.refs.opening import make_refs
-from icefloe.refs.repo_file import RepoFile
+from icefloe.refs.single_object import SingleObjectRefs
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
@@ -86,11 +86,12 @@ def collect_garbage(
     if storage.read_only and not dry_run:
         raise ReadOnlyError(f"{storage.url} is read-only: open it with write access")
     cutoff = min(require_time_zone("delete_object_older_than", older_than), datetime.now(UTC))
-    marker_class = _ParentsMarker if generation.has_parents_in_snapshots else _RepoFileMarker
     reader = RepositoryReader(storage, generation, read_limits, progress)
     for _ in range(_MAX_ATTEMPTS):
         snapshots = _list_files(storage, generation.layout.snapshots, generation.id_size, cutoff)
         refs = make_refs(storage, generation)
+        has_single_object = isinstance(refs, SingleObjectRefs)
+        marker_class = _SingleObjectMarker if has_single_object else _SeparateRefsMarker
         marker: _Marker = marker_class(refs, reader, snapshots, dry_run=dry_run)
         try:
             marker.mark()
@@ -101,6 +102,8 @@ def collect_garbage(
         sweeper = Sweeper(storage, delete_limits, dry_run=dry_run, progress=progress)
         _sweep(storage, generation, cutoff, marker, snapshots, sweeper=sweeper)
         sweeper.delete_abandoned_uploads(cutoff)
+        if sweeper.can_continue:
+            sweeper.count_bytes(refs.collect_ref_files(before=cutoff, dry_run=dry_run))
         summary = sweeper.make_summary()
         _LOGGER.info(
             "%s %d snapshots, %d transaction logs, %d manifests and %d chunks (%d bytes) of %s; "
@@ -223,8 +226,8 @@ class _Marker(ABC):
     def mark(self) -> None:
         """Mark all live files.
 
-        In generation v2, also remove the garbage snapshots from ``repo``, so that no commit can use
-        them.
+        If one object contains all snapshots, also remove the garbage from it, so that no commit can
+        use it.
         """
 
     @abstractmethod
@@ -250,8 +253,8 @@ class _Marker(ABC):
                 return self._live.chunks
 
 
-class _ParentsMarker(_Marker):
-    """Snapshot files contain their parents, and the branches and tags do not change together."""
+class _SeparateRefsMarker(_Marker):
+    """Branches and tags are separate files and do not change together."""
 
     def mark(self) -> None:
         self.refresh()
@@ -272,18 +275,18 @@ class _ParentsMarker(_Marker):
         return self._live.snapshots
 
 
-class _RepoFileMarker(_Marker):
-    """Generation v2: ``repo`` contains all refs and changes atomically."""
+class _SingleObjectMarker(_Marker):
+    """One object contains all refs and snapshots and changes atomically: ``repo``, for example."""
 
     @property
-    def _repo_file(self) -> RepoFile:
-        assert isinstance(self._refs, RepoFile)  # noqa: S101 - for type checkers
+    def _object(self) -> SingleObjectRefs[Any]:
+        assert isinstance(self._refs, SingleObjectRefs)  # noqa: S101 - for type checkers
         return self._refs
 
     def mark(self) -> None:
-        # Fetched after the listing, so a snapshot that is in `repo` but not in the listing is new,
-        # and not garbage.
-        self._info = self._repo_file.fetch()
+        # Fetched after the listing, so a snapshot that is in the object but not in the listing is
+        # new, and not garbage.
+        self._info = self._object.fetch()
         if not self._dry_run:
             changes.require_online(self._info)
         all_ids = {snapshot.id for snapshot in self._info.snapshots}
@@ -295,13 +298,13 @@ class _RepoFileMarker(_Marker):
         if self._dry_run:
             _, self._info = retention.collect_snapshots(self._info, garbage, all_ids)
         else:
-            self._info = self._repo_file.collect_snapshots(garbage, existing=all_ids)
+            self._info = self._object.collect_snapshots(garbage, existing=all_ids)
         self._mark_all()
 
     def refresh(self) -> None:
-        # In a dry run `repo` still contains the garbage; keep the simulated state.
+        # In a dry run the object still contains the garbage; keep the simulated state.
         if not self._dry_run:
-            self._info = self._repo_file.fetch()
+            self._info = self._object.fetch()
             self._mark_all()
 
     def find_live_logs(self) -> AbstractSet[SnapshotId]:

@@ -107,6 +107,10 @@ class Sweeper:
         """Whether all deletions so far succeeded."""
         return not self._failed
 
+    def count_bytes(self, size_bytes: int) -> None:
+        """Count the size of other files that were deleted."""
+        self._bytes_deleted += size_bytes
+
     def delete(
         self, phase: Phase, files: FileKind, rows: NDArray[np.uint8], sizes_bytes: NDArray[np.int64]
     ) -> None:

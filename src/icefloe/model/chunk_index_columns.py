@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.model.columns import freeze_columns, to_offsets
 from icefloe.model.ids import NodeId
 
@@ -81,6 +82,10 @@ class ChunkIndexColumns:
 
     def find_array(self, node_id: NodeId) -> int | None:
         """Return the position of an array in ``node_ids``, or None."""
+        if not isinstance(node_id, NodeId):
+            raise InvalidInputError(
+                f"expected a NodeId, got {node_id!r:.80}", kind=ErrorKind.INVALID_SNAPSHOT_ID
+            )
         position = bisect_left(
             range(len(self.node_ids)), node_id.raw, key=lambda row: self.node_ids[row].tobytes()
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from operator import index
 from typing import TYPE_CHECKING, NamedTuple, Self, TypeAlias
 
 from icefloe.errors import ErrorKind, InvalidInputError
@@ -24,21 +25,37 @@ class ChunkKind(IntEnum):
 
 
 class ChunkIndices(tuple[int, ...]):
-    """The coordinates of a chunk in the grid of its array, as unsigned 32-bit integers."""
+    """The coordinates of a chunk in the grid of its array, as unsigned 32-bit integers.
+
+    A tuple: immutable, hashable, ordered as manifests order chunks.
+    """
 
     __slots__ = ()
 
     def __new__(cls, *coords: int) -> Self:
         """Make the indices of a chunk; the chunk of a scalar array has no coordinates."""
-        if any(not 0 <= coord <= MAX_U32 for coord in coords):
-            raise InvalidInputError(
-                f"chunk indices must be between 0 and {MAX_U32}, got {coords}",
-                kind=ErrorKind.INVALID_CHUNK_INDEX,
-            )
-        return super().__new__(cls, coords)
+        return super().__new__(cls, map(_require_coord, coords))
 
     def __getnewargs__(self) -> tuple[int, ...]:
         return tuple(self)
+
+    def __repr__(self) -> str:
+        return f"ChunkIndices({', '.join(map(str, self))})"
+
+
+def _require_coord(coord: object) -> int:
+    # `index` accepts the integers of numpy, and booleans.
+    if not isinstance(coord, bool) and hasattr(coord, "__index__"):
+        try:
+            number = index(coord)
+        except TypeError:  # a numpy boolean or array
+            number = -1
+        if 0 <= number <= MAX_U32:
+            return number
+    raise InvalidInputError(
+        f"chunk indices must be integers between 0 and {MAX_U32}, got {coord!r:.80}",
+        kind=ErrorKind.INVALID_CHUNK_INDEX,
+    )
 
 
 @dataclass(frozen=True, slots=True)

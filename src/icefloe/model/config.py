@@ -23,7 +23,12 @@ from icefloe.model.config_section import (
     NonZeroU64,
     convert_with,
 )
-from icefloe.model.containers import VirtualChunkContainer, normalize_prefix
+from icefloe.model.containers import (
+    DEFAULT_CONTAINER_NAMES,
+    VirtualChunkContainer,
+    find_duplicate,
+    normalize_prefix,
+)
 from icefloe.model.manifest_config import ManifestConfig
 from icefloe.model.storage_settings import StorageRetriesSettings, StorageSettings
 
@@ -106,9 +111,26 @@ class RepoUpdateRetryConfig(ConfigSection):
     effective_default = Effective(DEFAULT_REPO_UPDATE_RETRIES)
 
 
-def _copy_mapping(containers: object) -> object:
-    """Copy a mapping, so that every change of a section is a checked assignment."""
-    return dict(containers) if isinstance(containers, Mapping) else containers
+def _copy_containers(containers: object) -> object:
+    """Copy a mapping, so that every change of a section is a checked assignment.
+
+    Raises `InvalidInputError` if two containers have the same name or URL prefix.
+    """
+    if not isinstance(containers, Mapping):
+        return containers
+    found = [item for item in containers.values() if isinstance(item, VirtualChunkContainer)]
+    problem = find_duplicate(found)
+    if problem is not None:
+        raise InvalidInputError(
+            f"RepositoryConfig.virtual_chunk_containers: {problem}; names and URL prefixes of "
+            "containers are unique",
+            kind=ErrorKind.STORAGE_CONFIG,
+        )
+    return dict(containers)
+
+
+def _to_tuple(names: object) -> object:
+    return tuple(names) if isinstance(names, list) else names
 
 
 @dataclass(slots=True, repr=False)
@@ -116,8 +138,11 @@ class RepositoryConfig(ConfigSection):
     """The configuration of a repository.
 
     Chunks of at most ``inline_chunk_threshold_bytes`` bytes are stored in their manifest.
-    ``virtual_chunk_containers`` maps URL prefixes to containers: None means the default containers,
-    an empty mapping no containers. Chunks are packed only if ``packing`` is set.
+    ``virtual_chunk_containers`` maps URL prefixes to containers, whose names and prefixes are
+    unique. They override the default containers with the same prefix; an empty mapping means no
+    containers and no defaults. ``default_virtual_chunk_containers`` has the names of the default
+    containers that apply (`DEFAULT_CONTAINER_NAMES` if unset); Icechunk ignores it, and drops it
+    when it saves a configuration. Chunks are packed only if ``packing`` is set.
     """
 
     inline_chunk_threshold_bytes: U16 | None = None
@@ -127,7 +152,7 @@ class RepositoryConfig(ConfigSection):
     caching: CachingConfig | None = None
     storage: StorageSettings | None = None
     virtual_chunk_containers: Mapping[str, VirtualChunkContainer] | None = field(
-        default=None, metadata=convert_with(_copy_mapping)
+        default=None, metadata=convert_with(_copy_containers)
     )
     manifest: ManifestConfig | None = None
     repo_update_retries: RepoUpdateRetryConfig | None = None
@@ -135,6 +160,9 @@ class RepositoryConfig(ConfigSection):
     max_concurrent_decodes: U16 | None = None
     previous_file: str | None = field(default=None, kw_only=True)
     packing: PackingConfig | None = field(default=None, kw_only=True, metadata=ABSENT_IF_UNSET)
+    default_virtual_chunk_containers: tuple[str, ...] | None = field(
+        default=None, kw_only=True, metadata={**ABSENT_IF_UNSET, **convert_with(_to_tuple)}
+    )
 
     effective_inline_chunk_threshold_bytes = Effective(512)
     effective_compression = Effective(CompressionConfig())
@@ -155,6 +183,18 @@ class RepositoryConfig(ConfigSection):
         concurrency = self.get_partial_values_concurrency
         return 10 if concurrency is None else max(1, concurrency)
 
+    @property
+    def effective_default_virtual_chunk_containers(self) -> tuple[str, ...]:
+        """The names of the default containers that apply where no container has their prefix."""
+        if self.default_virtual_chunk_containers is not None:
+            return self.default_virtual_chunk_containers
+        return () if self._has_no_containers else DEFAULT_CONTAINER_NAMES
+
+    @property
+    def _has_no_containers(self) -> bool:
+        """Whether the list of containers is empty, which differs from a list that is not set."""
+        return self.virtual_chunk_containers is not None and not self.virtual_chunk_containers
+
     @staticmethod
     def default() -> "RepositoryConfig":
         """Return a configuration with nothing set."""
@@ -163,7 +203,8 @@ class RepositoryConfig(ConfigSection):
     def get_virtual_chunk_container(self, name: str) -> VirtualChunkContainer | None:
         """Return the container with this URL prefix or name, or None.
 
-        Default containers are not part of the configuration.
+        Default containers depend on the storage of the repository, and are not part of the
+        configuration: `Repository.list_virtual_chunk_containers` has them.
         """
         containers = self.virtual_chunk_containers or {}
         # A name has no '/' and a prefix has '://', so a name can only equal a bare scheme.
@@ -174,13 +215,16 @@ class RepositoryConfig(ConfigSection):
     def set_virtual_chunk_container(self, cont: VirtualChunkContainer) -> None:
         """Add a container, and remove containers with the same prefix or name.
 
-        The first container disables the default containers.
+        It overrides the default container with its prefix; the other defaults still apply, unless
+        the list of containers was cleared before.
         """
         if not isinstance(cont, VirtualChunkContainer):
             raise InvalidInputError(
                 f"expected a VirtualChunkContainer, got a {type(cont).__qualname__}",
                 kind=ErrorKind.STORAGE_CONFIG,
             )
+        if self._has_no_containers and self.default_virtual_chunk_containers is None:
+            self.default_virtual_chunk_containers = ()  # a cleared list has no defaults
         new_prefix = normalize_prefix(cont.url_prefix)
         others = {
             prefix: other
@@ -193,6 +237,31 @@ class RepositoryConfig(ConfigSection):
     def clear_virtual_chunk_containers(self) -> None:
         """Remove all containers, including the defaults; merges and saves preserve this."""
         self.virtual_chunk_containers = {}
+        self.default_virtual_chunk_containers = ()
+
+    def remove_virtual_chunk_container(self, name: str) -> None:
+        """Remove the container with this URL prefix or name, or else that default container.
+
+        After a container is removed, the default container with its prefix applies. Raises
+        `InvalidInputError` if there is no such container.
+        """
+        container = self.get_virtual_chunk_container(name)
+        defaults = self.effective_default_virtual_chunk_containers
+        if container is None:
+            prefix = normalize_prefix(name)
+            remaining = tuple(item for item in defaults if normalize_prefix(item) != prefix)
+            if remaining == defaults:
+                raise InvalidInputError(
+                    f"there is no virtual chunk container with the URL prefix or name {name!r}",
+                    kind=ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK,
+                )
+            self.default_virtual_chunk_containers = remaining
+            return
+        containers = self.virtual_chunk_containers or {}
+        others = {key: other for key, other in containers.items() if other is not container}
+        if not others:  # an empty list alone would mean no defaults
+            self.default_virtual_chunk_containers = defaults
+        self.virtual_chunk_containers = others
 
     def usable_containers(self) -> list[VirtualChunkContainer]:
         """Return the valid containers, longest prefix first.

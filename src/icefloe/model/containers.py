@@ -6,13 +6,19 @@ the repository or the user has authorized it.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Self, TypeAlias
 
 from icefloe.errors import ErrorKind, InvalidInputError
-from icefloe.model.config_section import ABSENT_IF_UNSET, U32, Persisted, PersistedValue
+from icefloe.model.config_section import (
+    ABSENT_IF_UNSET,
+    NOT_PERSISTED,
+    U32,
+    Persisted,
+    PersistedValue,
+)
 
 
 class ChecksumAlgorithm(Enum):
@@ -145,6 +151,12 @@ _STORES_WITH_BUCKETS: Final = (
 )
 """Stores with buckets; custom schemes, such as ``modela``, must use one of them."""
 
+DEFAULT_CONTAINER_NAMES: Final = ("s3", "gcs", "gs", "azure", "az", "tigris", "r2")
+"""The names of the default containers; the URL prefix of each is the scheme of its name.
+
+The container ``r2`` exists only in repositories on R2, because it needs an endpoint.
+"""
+
 RELATIVE_SCHEME: Final = "vcc"
 """``vcc://name/path`` refers to a container by name, so containers must not use this scheme."""
 
@@ -223,6 +235,9 @@ class VirtualChunkContainer(PersistedValue):
     store: AnyObjectStoreConfig
     name: str | None = None
     target_prefix: str | None = field(default=None, kw_only=True, metadata=ABSENT_IF_UNSET)
+    _was_persisted: bool = field(
+        default=False, init=False, repr=False, compare=False, metadata=NOT_PERSISTED
+    )
 
     def __post_init__(self) -> None:
         PersistedValue.__post_init__(self)
@@ -255,6 +270,7 @@ class VirtualChunkContainer(PersistedValue):
             ("name", name),
             ("target_prefix", target_prefix),
             ("unknown", unknown),
+            ("_was_persisted", True),
         ):
             object.__setattr__(container, field_name, value)
         return container
@@ -273,6 +289,32 @@ class VirtualChunkContainer(PersistedValue):
                 f"the target of a container must include a host or bucket: {_redact(target)!r}"
             )
         return problem or _check_store(target, self.store)
+
+
+def find_duplicate(containers: Iterable[VirtualChunkContainer]) -> str | None:
+    """Return which name or URL prefix two containers share, or None.
+
+    Icechunk does not check names and prefixes. So that its repositories can be opened, two
+    containers that were both persisted may share them; `ContainerTable` resolves no such name.
+    """
+    by_prefix: dict[str, VirtualChunkContainer] = {}
+    by_name: dict[str, VirtualChunkContainer] = {}
+    for container in containers:
+        prefix = normalize_prefix(container.url_prefix)
+        other = by_prefix.setdefault(prefix, container)
+        if other is not container and not _were_persisted(container, other):
+            return f"two containers have the URL prefix {_redact(prefix)!r}"
+        if container.name is None:
+            continue
+        other = by_name.setdefault(container.name, container)
+        if other is not container and not _were_persisted(container, other):
+            prefixes = f"{_redact(other.url_prefix)!r} and {_redact(container.url_prefix)!r}"
+            return f"the containers {prefixes} have the same name, {container.name!r}"
+    return None
+
+
+def _were_persisted(*containers: VirtualChunkContainer) -> bool:
+    return all(container._was_persisted for container in containers)  # noqa: SLF001
 
 
 def _find_secrets(container: VirtualChunkContainer) -> str | None:

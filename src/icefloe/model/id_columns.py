@@ -24,6 +24,13 @@ _NOT_A_DIGIT = 0xFF
 _DIGIT_VALUES = np.full(256, _NOT_A_DIGIT, np.uint8)
 _DIGIT_VALUES[_ALPHABET] = np.arange(32, dtype=np.uint8)
 _BIT_WEIGHTS = np.array([16, 8, 4, 2, 1], np.uint8)
+# Two digits at a time, as 16-bit words in memory order: their text by value, and the reverse.
+_PAIRS = np.stack(np.broadcast_arrays(_ALPHABET[:, np.newaxis], _ALPHABET), 2).view(np.uint16)
+_PAIR_TEXT = _PAIRS.reshape(1024)
+_NOT_A_PAIR = 0xFFFF
+_PAIR_VALUES = np.full(1 << 16, _NOT_A_PAIR, np.uint16)
+_PAIR_VALUES[_PAIR_TEXT] = np.arange(1024, dtype=np.uint16)
+_BLOCK_ROWS = 1 << 14  # temporary arrays fit in the CPU cache
 _MIN_PENDING_ROWS = 1 << 20
 
 
@@ -50,6 +57,41 @@ def parse_digits(
     text: NDArray[np.uint8], id_size: int
 ) -> tuple[NDArray[np.bool_], NDArray[np.uint8]]:
     """Parse a row of ASCII characters per id; return which rows are ids, and all rows decoded."""
+    if text.shape[1] % 2 or id_size % 4:
+        return _parse_single_digits(text, id_size)
+    is_id = np.ones(len(text), bool)
+    words = np.empty((len(text), id_size // 4), ">u4")
+    all_pairs = np.ascontiguousarray(text).view(np.uint16)
+    unused_bits = np.uint16((1 << text.shape[1] * 5 - id_size * 8) - 1)
+    for begin in range(0, len(text), _BLOCK_ROWS):
+        block = slice(begin, begin + _BLOCK_ROWS)
+        pairs = _PAIR_VALUES[all_pairs[block]]
+        is_wrong = (pairs[:, -1] & unused_bits) != 0
+        if pairs.max() == _NOT_A_PAIR:
+            is_wrong |= (pairs == _NOT_A_PAIR).any(axis=1)
+        is_id[block] = ~is_wrong
+        # Shifts drop the bits that do not belong to the word.
+        columns = pairs.T.astype(np.uint32)
+        for index in range(words.shape[1]):
+            words[block, index] = _join_pairs(columns, 32 * index)
+    return is_id, words.view(np.uint8)
+
+
+def _join_pairs(columns: NDArray[np.uint32], first_bit: int) -> NDArray[np.uint32]:
+    """Return the 32 bits from ``first_bit`` of rows of pairs of digits, of ten bits each."""
+    word = np.zeros(columns.shape[1], np.uint32)
+    for index in range(first_bit // 10, min(-(-(first_bit + 32) // 10), len(columns))):
+        shift = first_bit + 32 - 10 * (index + 1)
+        if shift >= 0:
+            word |= columns[index] << np.uint32(shift)
+        else:
+            word |= columns[index] >> np.uint32(-shift)
+    return word
+
+
+def _parse_single_digits(
+    text: NDArray[np.uint8], id_size: int
+) -> tuple[NDArray[np.bool_], NDArray[np.uint8]]:
     num_bits = id_size * 8
     digits = _DIGIT_VALUES[text]
     # A digit is the five low bits of its byte.
@@ -70,6 +112,24 @@ def format_names(rows: NDArray[np.uint8]) -> list[str]:
 
 def format_digits(rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Format ids as rows of ASCII characters."""
+    num_digits = count_digits(rows.shape[1])
+    if num_digits % 2 or rows.shape[1] % 4:
+        return _format_single_digits(rows)
+    pairs = np.empty((len(rows), num_digits // 2), np.uint16)
+    for begin in range(0, len(rows), _BLOCK_ROWS):
+        block = slice(begin, begin + _BLOCK_ROWS)
+        words = np.ascontiguousarray(rows[block]).view(">u4").T.astype(np.uint64, order="C")
+        # The 64 bits that start at each word; the last ones are padded with zeros.
+        longs = words << np.uint64(32)
+        longs[:-1] |= words[1:]
+        for index in range(pairs.shape[1]):
+            word, bit = divmod(10 * index, 32)
+            values = longs[word] >> np.uint64(54 - bit) & np.uint64(1023)
+            pairs[block, index] = _PAIR_TEXT[values.view(np.int64)]
+    return pairs.view(np.uint8)
+
+
+def _format_single_digits(rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
     num_digits, num_bits = count_digits(rows.shape[1]), rows.shape[1] * 8
     bits = np.zeros((len(rows), num_digits * 5), np.uint8)
     bits[:, :num_bits] = np.unpackbits(np.ascontiguousarray(rows), axis=1)

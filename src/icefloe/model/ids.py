@@ -48,6 +48,12 @@ class ObjectId:
     raw: bytes
 
     def __init__(self, raw: bytes) -> None:
+        if not isinstance(raw, bytes | bytearray | memoryview):
+            raise InvalidInputError(
+                f"expected the bytes of a {type(self).__name__}, got a {type(raw).__name__}; "
+                f"{type(self).__name__}.parse reads its text",
+                kind=ErrorKind.INVALID_SNAPSHOT_ID,
+            )
         if len(raw) not in self.SIZES:
             sizes = " or ".join(map(str, self.SIZES))
             raise InvalidInputError(
@@ -63,7 +69,12 @@ class ObjectId:
 
     @classmethod
     def parse(cls, text: object) -> Self:
-        """Parse the text form of an id."""
+        """Parse the text form of an id; an id of this kind is returned unchanged.
+
+        Raises `InvalidInputError` for other text, and for ids of another kind.
+        """
+        if type(text) is cls:
+            return text
         lengths = [_TEXT_LAYOUTS[size][2] for size in cls.SIZES]
         try:
             if not isinstance(text, str) or len(text) not in lengths:

@@ -43,6 +43,7 @@ def open_repository(
     *,
     create: bool = False,
     spec_version: int | None = None,
+    generation: str | None = None,
     containers: Iterable[str | os.PathLike[str]] = (),
     sources: Iterable[str | os.PathLike[str]] = (),
     referred: Iterable[str | os.PathLike[str]] = (),
@@ -58,6 +59,9 @@ def open_repository(
         Whether to create a missing repository.
     spec_version
         The spec version of a new repository: 1 (the default) or 2.
+    generation
+        The generation of a new repository, instead of ``spec_version``: ``draft``, ``sequence``,
+        ``v1`` or ``v2``.
     containers
         URL prefixes, or directories, that may be read. Missing containers are added and saved.
     sources
@@ -92,7 +96,9 @@ def open_repository(
     credentials = _get_credentials(config, prefixes)
     if is_new:
         target = _PlannedStorage(storage.url) if dry_run else storage
-        repository = Repository.create(target, config, credentials, spec_version=spec_version)
+        repository = Repository.create(
+            target, config, credentials, spec_version=spec_version, generation=generation
+        )
     else:
         repository = Repository.open(storage, config, credentials)
         if added and not dry_run:
@@ -189,9 +195,12 @@ def _require_covered(config: RepositoryConfig, sources: Iterable[str | os.PathLi
     # Reference files refer to files in other directories.
     files = [source for source in sources if not os.fspath(source).endswith(_REFERENCE_SUFFIXES)]
     folders = dict.fromkeys(map(make_source_prefix, files))
-    if config.virtual_chunk_containers is None:  # the default containers cover remote files
-        folders = {folder: None for folder in folders if _is_local(folder)}
-    missing = [folder for folder in folders if _find_container(config, folder) is None]
+    defaults = config.effective_default_virtual_chunk_containers
+    missing = [
+        folder
+        for folder in folders
+        if folder.partition("://")[0] not in defaults and _find_container(config, folder) is None
+    ]
     if missing:
         raise InvalidInputError(
             "no virtual chunk container of the repository covers the files in "

@@ -29,6 +29,7 @@ from icefloe.errors import (
 from icefloe.format.generation import SEQUENCE
 from icefloe.format.sequence.keys import format_branch_key, format_tag_key
 from icefloe.format.sequence.ref import RefData, encode_ref
+from icefloe.format.unsupported import unsupported_error
 from icefloe.model.config import CachingConfig
 from icefloe.refs import branch_files, config_file, ref_errors
 from icefloe.refs.history import walk_history
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from icefloe.refs.branch_files import BranchFile
     from icefloe.refs.interface import SnapshotSource
     from icefloe.refs.retention import ExpirationPolicy, RefFilesExpiration
-    from icefloe.storage.interface import ObjectInfo, Storage
+    from icefloe.storage.interface import Storage
 
 T = TypeVar("T")
 
@@ -161,7 +162,9 @@ class BranchSequences(Refs):
         return self._fetch_main().ref.parents
 
     def fetch_live_snapshots(self) -> set[SnapshotId]:
-        return {*self.fetch_branches().values(), *self.fetch_tags().values()}
+        pinned = self.pin()
+        tips = {*pinned.fetch_branches().values(), *pinned.fetch_tags().values()}
+        return set(pinned.fetch_reachable(tips))
 
     def fetch_config(self) -> RepositoryConfig | None:
         if self._at_opening is not None:
@@ -264,9 +267,9 @@ class BranchSequences(Refs):
             kind=ErrorKind.UPDATE_ATTEMPTS_EXHAUSTED,
         )
 
-    def collect_ref_files(self, *, before: datetime, dry_run: bool = False) -> list[ObjectInfo]:
-        """Delete old branch files; see `branch_files.collect_branch_files`."""
-        return branch_files.collect_branch_files(self._storage, before=before, dry_run=dry_run)
+    def collect_ref_files(self, *, before: datetime, dry_run: bool) -> int:
+        files = branch_files.collect_branch_files(self._storage, before=before, dry_run=dry_run)
+        return sum(file.size_bytes for file in files)
 
     def save_config(self, config: RepositoryConfig, *, expected: RepositoryConfig | None) -> None:
         config_file.save_config(self._storage, config, expected=expected)
@@ -414,8 +417,8 @@ class BranchSequences(Refs):
         return True
 
     def _make_tag_error(self, feature: str) -> FormatError:
-        return ref_errors.unsupported_error(
-            feature, self.generation, self._storage.url, supported_by="v1 or v2"
+        return unsupported_error(
+            feature, self.generation, url=self._storage.url, needed="draft, v1 or v2"
         )
 
 

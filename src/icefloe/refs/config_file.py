@@ -1,4 +1,4 @@
-"""The configuration in ``config.yaml``, in generations v1 and ``sequence``."""
+"""The configuration in a file of its own, ``config.yaml``: all generations but v2."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from icefloe.format.generation import GENERATIONS
 from icefloe.format.keys import CONFIG
 from icefloe.model.snapshot import INITIAL_MESSAGE, INITIAL_METADATA, Snapshot
 from icefloe.refs.opening import REF_STORES, is_repository, open_refs
+from icefloe.refs.store_root import require_no_store_root
 
 if TYPE_CHECKING:
     from icefloe.format.generation import Generation
@@ -29,15 +30,16 @@ def create_refs(
     interrupted creation can be repeated. The reference store comes last and publishes the
     repository.
     """
-    if is_repository(storage):
-        raise _existing_repository_error(storage)
+    require_no_store_root(storage, generation)
+    require_no_repository(storage)
     initial = _write_initial_snapshot(storage, generation)
     try:
         REF_STORES[generation.name].create(storage, initial, config)
     except PreconditionFailedError as error:
         raise _existing_repository_error(storage) from error
     # Creators of different generations write different objects, so both can succeed. Readers look
-    # for the newest generation first, so that one wins, and the other creator detects that here.
+    # for generations in a fixed order, so the first of it wins, and the other creator detects that
+    # here.
     opened = open_refs(storage)
     if opened.refs.generation is not generation:
         raise _existing_repository_error(storage)
@@ -45,6 +47,12 @@ def create_refs(
     if config is not None and opened.config != config:
         opened.refs.save_config(config, expected=opened.config)
     return opened.refs
+
+
+def require_no_repository(storage: Storage) -> None:
+    """Raise if a storage contains a repository of any generation."""
+    if is_repository(storage):
+        raise _existing_repository_error(storage)
 
 
 def require_clean_root(storage: Storage) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from icefloe.errors import ErrorKind, FormatError
-from icefloe.format.generation import V1
-from icefloe.refs import ref_errors
+from icefloe.errors import ErrorKind
+from icefloe.format.unsupported import unsupported_error
 from icefloe.refs.history import collect_reachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from datetime import datetime
 
+    from icefloe.errors import FormatError
     from icefloe.format.generation import Generation
     from icefloe.model.config import RepositoryConfig
     from icefloe.model.ids import SnapshotId
@@ -73,7 +74,10 @@ class Refs(ABC):
 
     @abstractmethod
     def with_assets(self, assets: SnapshotSource) -> Refs:
-        """Return refs that read history from the snapshots of ``assets``; v2 ignores it."""
+        """Return refs that read history from the snapshots of ``assets``.
+
+        Generations whose refs contain the history ignore it.
+        """
 
     @abstractmethod
     def fetch_branches(self) -> Mapping[str, SnapshotId]:
@@ -191,9 +195,17 @@ class Refs(ABC):
     def expire_snapshots(self, policy: ExpirationPolicy) -> frozenset[SnapshotId]:
         """Remove old snapshots from history and return their ids; their files stay.
 
-        Expiration is one atomic change in generation v2, and one change per branch and tag in v1.
+        Expiration is one atomic change in generations v2 and draft, and one change per branch and
+        tag in v1.
         An interrupted expiration can be repeated.
         """
+
+    def collect_ref_files(self, *, before: datetime, dry_run: bool) -> int:  # noqa: ARG002
+        """Delete files of branches that readers no longer need; return their size in bytes.
+
+        Only the generation sequence has such files.
+        """
+        return 0
 
     @abstractmethod
     def save_config(self, config: RepositoryConfig, *, expected: RepositoryConfig | None) -> None:
@@ -219,11 +231,10 @@ class Refs(ABC):
         raise self._unsupported_error("feature flags")
 
     def _unsupported_error(self, feature: str) -> FormatError:
-        if self.generation is not V1:
-            return ref_errors.unsupported_error(feature, self.generation, self._storage.url)
-        return FormatError(
-            f"{feature} needs a repository of version 2, but {self._storage.url} has version 1: "
-            "upgrade it with icefloe.upgrade_icechunk_repository, or create a repository with "
-            "spec_version=2",
+        return unsupported_error(
+            feature,
+            self.generation,
+            url=self._storage.url,
+            alternative="create a repository with spec_version=2",
             kind=ErrorKind.UNSUPPORTED_SPEC_VERSION,  # as Icechunk 2.3.0
         )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def find_snapshot(
-    refs: Refs, branch: str | None, tag: str | None, snapshot_id: str | None
+    refs: Refs, branch: str | None, tag: str | None, snapshot_id: SnapshotId | str | None
 ) -> SnapshotId:
     """Return the snapshot of a branch, a tag or an id; exactly one must be given."""
     if [branch, tag, snapshot_id].count(None) != 2:
@@ -27,7 +27,7 @@ def find_snapshot(
         return refs.fetch_branch(branch)
     if tag is not None:
         return refs.fetch_tag(tag)
-    return SnapshotId.parse(str(snapshot_id))
+    return SnapshotId.parse(snapshot_id)
 
 
 def find_snapshot_at(

@@ -1,8 +1,9 @@
 """Opens the refs of a repository and detects its generation.
 
 Opening reads the tip of main and the configuration: one request in generation v2, and three in v1,
-two of them concurrent. Older generations are looked for only if both are absent: ``sequence`` takes
-two requests more, one of them a listing of one page. Otherwise nothing is listed.
+two of them concurrent. Older generations are looked for only if both are absent: ``draft`` takes
+one request more than v1, and ``sequence`` three, one of them a listing of one page. Otherwise
+nothing is listed.
 """
 
 from __future__ import annotations
@@ -18,17 +19,19 @@ from icefloe.errors import (
     RefNotFoundError,
     RepositoryNotFoundError,
 )
-from icefloe.format.generation import SEQUENCE, V1, V2
-from icefloe.format.keys import REPO, format_branch_key
+from icefloe.format.generation import DRAFT, SEQUENCE, V1, V2
+from icefloe.format.keys import REPO, STATE, format_branch_key
 from icefloe.refs import change_counter, ref_errors
 from icefloe.refs.branch_sequences import BranchSequences, MainAtOpening, find_main, has_main
 from icefloe.refs.config_file import fetch_config
 from icefloe.refs.names import MAIN
 from icefloe.refs.ref_files import RefFiles, StateAtOpening
 from icefloe.refs.repo_file import RepoFile
+from icefloe.refs.state_file import ConfigAtOpening, StateFile
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from concurrent.futures import Future
 
     from icefloe.format.generation import Generation
     from icefloe.model.config import RepositoryConfig
@@ -41,7 +44,7 @@ class OpenedRefs:
     """The refs of a repository, and the state that was read to open it.
 
     ``refs`` reads the storage on each call. ``opening_refs`` returns the state at opening: all of
-    it in generation v2, and the tip of main and the configuration in v1 and ``sequence``.
+    it in generations v2 and draft, and the tip of main and the configuration in v1 and sequence.
     """
 
     refs: Refs
@@ -74,7 +77,7 @@ class RefsAtOpening:
 
 
 REF_STORES: Final[Mapping[str, type[Refs]]] = {
-    store.generation.name: store for store in (BranchSequences, RefFiles, RepoFile)
+    store.generation.name: store for store in (StateFile, BranchSequences, RefFiles, RepoFile)
 }
 """The reference store of each generation."""
 
@@ -87,62 +90,100 @@ def make_refs(storage: Storage, generation: Generation) -> Refs:
 def open_refs(storage: Storage) -> OpenedRefs:
     """Open the refs of the repository at the root of ``storage``.
 
-    A file ``repo`` means generation v2, even if v1 files of an upgraded repository remain. The v1
-    files are read only if ``repo`` is absent: after any other error they could be stale.
+    A file ``repo`` means generation v2, even if v1 files of an upgraded repository remain. The
+    files of another generation are read only if those of the generations before it are absent:
+    after any other error they could be stale.
     """
-    try:
-        opening_refs: RepoFile | None = RepoFile(storage).pin()
-    except RepositoryNotFoundError:
-        opening_refs = None
-    except PermissionDeniedError as denied:
-        # Without permission to list, S3 returns this for absent objects too. Credentials that can
-        # read a v1 branch can also read `repo`, so if the branch is readable, `repo` is absent.
+    denied: PermissionDeniedError | None = None
+    if _can_have(storage, V2):
         try:
-            return _open_separate_files(storage)
-        except (RepositoryNotFoundError, PermissionDeniedError):
-            raise denied from None
-    if opening_refs is None:
-        return _open_separate_files(storage)
-    return OpenedRefs(RepoFile(storage), opening_refs.fetch_config(), opening_refs)
-
-
-def _open_separate_files(storage: Storage) -> OpenedRefs:
-    """Open a repository of a generation that has a file ``config.yaml``."""
+            opening_refs = RepoFile(storage).pin()
+        except RepositoryNotFoundError:
+            pass
+        except PermissionDeniedError as error:
+            # Without permission to list, S3 returns this for absent objects too. Credentials that
+            # can read files of another generation can also read `repo`, so if those are readable,
+            # `repo` is absent.
+            denied = error
+        else:
+            return OpenedRefs(RepoFile(storage), opening_refs.fetch_config(), opening_refs)
     with ThreadPoolExecutor(1, "icefloe-opening") as pool:
         config = pool.submit(fetch_config, storage)
-        refs = RefFiles(storage)
-        try:
-            state = StateAtOpening(refs.fetch_branch(MAIN), config.result())
-        except RefNotFoundError:
-            return _open_branch_sequences(storage, config.result())
+        for generation, open_generation in _OPENERS.items():
+            if not _can_have(storage, generation):
+                continue
+            try:
+                return open_generation(storage, config)
+            except RepositoryNotFoundError:
+                pass
+            except PermissionDeniedError as error:
+                denied = denied or error
+    raise denied or ref_errors.missing_repository_error(storage.url)
+
+
+def _open_ref_files(storage: Storage, config: Future[RepositoryConfig | None]) -> OpenedRefs:
+    refs = RefFiles(storage)
+    try:
+        main = refs.fetch_branch(MAIN)
+    except RefNotFoundError as error:
+        raise ref_errors.missing_repository_error(storage.url) from error
+    state = StateAtOpening(main, config.result())
     return OpenedRefs(refs, state.config, RefFiles(storage, at_opening=state))
 
 
-def _open_branch_sequences(storage: Storage, config: RepositoryConfig | None) -> OpenedRefs:
+def _open_state_file(storage: Storage, config: Future[RepositoryConfig | None]) -> OpenedRefs:
+    info = StateFile(storage).fetch()
+    state = ConfigAtOpening(config.result())
+    return OpenedRefs(StateFile(storage), state.config, StateFile(storage, info, state))
+
+
+def _open_branch_sequences(storage: Storage, config: Future[RepositoryConfig | None]) -> OpenedRefs:
     main = find_main(storage)
     if main is None:
         raise ref_errors.missing_repository_error(storage.url)
-    refs = BranchSequences(storage, at_opening=MainAtOpening(main, config))
-    return OpenedRefs(BranchSequences(storage), config, refs)
+    state = MainAtOpening(main, config.result())
+    refs = BranchSequences(storage)
+    return OpenedRefs(refs, state.config, BranchSequences(storage, at_opening=state))
+
+
+# Generations with a file `config.yaml`, in the order in which they are tried.
+_OPENERS: Final[
+    Mapping[Generation, Callable[[Storage, Future[RepositoryConfig | None]], OpenedRefs]]
+] = {V1: _open_ref_files, DRAFT: _open_state_file, SEQUENCE: _open_branch_sequences}
+_MARKERS: Final[Mapping[Generation, str]] = {
+    V2: REPO,
+    V1: format_branch_key(MAIN),
+    DRAFT: STATE,
+}
+"""A file that every repository of a generation has, in the same order."""
+
+
+def _can_have(storage: Storage, generation: Generation) -> bool:
+    """Whether a storage can have a repository of a generation: only draft has two roots."""
+    return storage.store_root_url is None or generation is DRAFT
 
 
 def is_repository(storage: Storage) -> bool:
-    """Whether a repository of any generation exists; at most three requests."""
+    """Whether a repository of any generation exists; a request for each generation."""
     return fetch_generation(storage) is not None
 
 
-def fetch_spec_version(storage: Storage) -> int | None:
-    """Fetch the spec version of a repository, or None if none exists; at most three requests."""
-    generation = fetch_generation(storage)
-    return None if generation is None else generation.spec_version
-
-
 def fetch_generation(storage: Storage) -> Generation | None:
-    """Fetch the generation of a repository, or None if none exists; at most three requests."""
-    for key, generation in ((REPO, V2), (format_branch_key(MAIN), V1)):
+    """Fetch the generation of a repository, or None if none exists; at most four requests."""
+    for generation, key in _MARKERS.items():
+        if not _can_have(storage, generation):
+            continue
         try:
             storage.head(key)
         except (ObjectNotFoundError, PermissionDeniedError):
             continue
         return generation
-    return SEQUENCE if has_main(storage) else None
+    if _can_have(storage, SEQUENCE) and has_main(storage):
+        return SEQUENCE
+    return None
+
+
+def fetch_spec_version(storage: Storage) -> int | None:
+    """Fetch the spec version of a repository, 0 for older generations; None if none exists."""
+    generation = fetch_generation(storage)
+    return None if generation is None else generation.spec_version

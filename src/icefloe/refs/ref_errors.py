@@ -12,21 +12,19 @@ from icefloe.errors import (
     AlreadyExistsError,
     ConflictError,
     ErrorKind,
-    FormatError,
     InvalidInputError,
     RefNotFoundError,
     RepositoryNotFoundError,
     SessionStateError,
     SnapshotNotFoundError,
 )
-from icefloe.format.keys import REPO, format_branch_key
+from icefloe.format.keys import REPO, STATE, format_branch_key
 from icefloe.format.sequence.keys import format_branch_prefix
 from icefloe.refs.names import MAIN
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from icefloe.format.generation import Generation
     from icefloe.model.ids import SnapshotId
     from icefloe.model.snapshot import SnapshotInfo
 
@@ -36,25 +34,14 @@ _MAX_NAMES = 10
 def missing_repository_error(url: str) -> RepositoryNotFoundError:
     return RepositoryNotFoundError(
         f"there is no repository at {url}: neither '{REPO}' nor '{format_branch_key(MAIN)}' nor "
-        f"'{format_branch_prefix(MAIN)}' exists; check that the URL is the root of the repository"
+        f"'{STATE}' nor '{format_branch_prefix(MAIN)}' exists; check that the URL is the root of "
+        "the repository"
     )
 
 
-def unsupported_error(
-    feature: str, generation: Generation, url: str, *, supported_by: str = "v2"
-) -> FormatError:
-    """Return the error of a feature that a generation cannot express."""
-    return FormatError(
-        f"{feature} needs a repository of generation {supported_by}, but {url} is of generation "
-        f"{generation.name}; convert the repository with `icefloe convert SOURCE TARGET --to v2`",
-        kind=ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION,
-    )
-
-
-def deleted_repository_error(url: str) -> RepositoryNotFoundError:
+def deleted_repository_error(key: str, url: str) -> RepositoryNotFoundError:
     return RepositoryNotFoundError(
-        f"'{REPO}' is missing in {url}: the repository has been deleted or moved since "
-        "it was opened"
+        f"'{key}' is missing in {url}: the repository has been deleted or moved since it was opened"
     )
 
 

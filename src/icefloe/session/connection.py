@@ -75,9 +75,12 @@ class Connection:
             max_concurrent_requests=config.effective_max_concurrent_requests,
         )
         self.refs = make_refs(storage, generation).with_assets(self.assets)
-        # None (not configured: default containers) differs from an empty list (no containers).
-        containers = None if config.virtual_chunk_containers is None else config.usable_containers()
-        self.virtual = virtual or VirtualChunks(containers, self.credentials, storage)
+        self.virtual = virtual or VirtualChunks(
+            list((config.virtual_chunk_containers or {}).values()),
+            self.credentials,
+            storage,
+            defaults=config.effective_default_virtual_chunk_containers,
+        )
         # Copies with the same token share `virtual`; this is safe because credentials never change.
         self._token = token or uuid.uuid4().hex
 

@@ -81,6 +81,11 @@ def delete_node(session: Session, path: Path) -> None:
     session.transaction.delete_node(path)
 
 
+def number_new_nodes(session: Session) -> None:
+    """Give new nodes their final ids, before tasks write manifests with their chunks."""
+    session.transaction.number_new_nodes()
+
+
 # -- chunks
 
 

@@ -25,7 +25,6 @@ from icefloe.containers.virtual_refs import (
 from icefloe.errors import (
     ConflictError,
     ErrorKind,
-    FormatError,
     InvalidInputError,
     ObjectNotFoundError,
     ReadOnlyError,
@@ -33,6 +32,7 @@ from icefloe.errors import (
     SessionStateError,
 )
 from icefloe.format.config_tree import flatten_variants, to_tree
+from icefloe.format.unsupported import unsupported_error
 from icefloe.model.chunk_payload import ChunkRef, InlineChunk
 from icefloe.model.config import RepositoryConfig
 from icefloe.model.manifest_config import ManifestConfig
@@ -44,7 +44,7 @@ from icefloe.transaction import overlay
 from icefloe.transaction.adopted import add_adopted_chunks
 from icefloe.transaction.change_columns import gather_changes
 from icefloe.transaction.change_set import build_transaction_log
-from icefloe.transaction.commit_log import fetch_commit_log
+from icefloe.transaction.commit_log import fetch_commit_logs
 from icefloe.transaction.diff import diff_along_history
 from icefloe.transaction.flush import Flusher
 from icefloe.transaction.merge import merge_changes
@@ -218,7 +218,10 @@ class Session:
         return Path("/" + path.strip("/"))
 
     def get_node_id(self, path: str) -> str:
-        """Return the id of a node, which does not change while the node exists."""
+        """Return the id of a node, which does not change while the node exists.
+
+        In generations that number nodes, a new node gets its id when it is committed.
+        """
         return str(self.transaction.require_node(self.path(path)).id)
 
     def chunk_type(self, array_path: str, chunk_coordinates: Sequence[int]) -> ChunkType:
@@ -552,21 +555,17 @@ class Session:
             for info in newer
             for log_id in (*info.pruned_ancestor_tx_logs, info.id)
         }
-        fetched = self.connection.assets.run_concurrently(
-            lambda log_id: self._fetch_log(log_id, parents[log_id]), parents
-        )
-        logs = dict(zip(parents, fetched, strict=True))
+        logs = self._fetch_logs(parents)
         for info in newer:
             tree = self.connection.assets.fetch_tree(info.id)
             get_payload = self.connection.begin_transaction(info.id).get_payload
-            self.transaction.number_new_nodes(tree)
-            changes = self.transaction.changes
+            changes, numbers = self.transaction.plan_numbers(tree)
             for log_id in (*info.pruned_ancestor_tx_logs, info.id):
                 theirs = OtherCommit(logs[log_id], tree, get_payload)
                 changes, conflicts = rebase(self.transaction.base, changes, theirs, solver)
                 if conflicts:
                     raise _rebase_error(info, conflicts)
-            self.transaction.replace_base(info.id, changes)
+            self.transaction.replace_base(info.id, changes, numbers)
         if policy.check_rebased is not None:
             policy.check_rebased(self.transaction.base)
 
@@ -676,9 +675,11 @@ class Session:
         self, branch: str, message: str, metadata: Mapping[str, Any], *, rewrite: bool
     ) -> str:
         if not self.connection.generation.has_repo_info:
-            raise FormatError(
-                "only repositories of spec version 2 can amend commits; this one has version 1",
-                kind=ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION,
+            raise unsupported_error(
+                "amending a commit",
+                self.connection.generation,
+                url=self.connection.storage.url,
+                alternative="commit instead",
             )
         previous = self.connection.refs.fetch_snapshot_info(self.transaction.base_id)
         if previous.parent_id is None:
@@ -718,15 +719,19 @@ class Session:
             adopted = dict(transaction.changes.adopted)
         return add_adopted_chunks(log, adopted, transaction.assets) if adopted else log
 
-    def _fetch_log(self, snapshot_id: SnapshotId, parent_id: SnapshotId | None) -> TransactionLog:
+    def _fetch_logs(
+        self, parents: Mapping[SnapshotId, SnapshotId | None]
+    ) -> dict[SnapshotId, TransactionLog]:
+        """Fetch the changes of commits, given with their parents."""
         try:
-            return fetch_commit_log(self.connection.assets, snapshot_id, parent_id)
+            logs = fetch_commit_logs(self.connection.assets, parents.items())
         except ObjectNotFoundError as error:
             raise SessionStateError(
-                f"the transaction log of {snapshot_id} no longer exists, so that conflicts with "
-                "this session cannot be detected: start a new session",
+                f"the changes of newer commits are not known, so that conflicts with this session "
+                f"cannot be detected: {error.message}; start a new session",
                 kind=ErrorKind.REBASE_TX_LOG_PRUNED,
             ) from error
+        return dict(zip(parents, logs, strict=True))
 
     def _relabel(
         self,

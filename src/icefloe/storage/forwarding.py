@@ -70,6 +70,10 @@ class ForwardingStorage(Storage):
         return self._inner.url
 
     @property
+    def store_root_url(self) -> str | None:
+        return self._inner.store_root_url
+
+    @property
     def read_only(self) -> bool:
         return self._inner.read_only
 
@@ -146,6 +150,9 @@ class ForwardingStorage(Storage):
         return self._intercept(
             Request("list_first", (prefix,)), lambda: self._inner.list_first(prefix, limit)
         )
+
+    def flush_fresh(self) -> None:
+        self._inner.flush_fresh()  # not intercepted: it sends no request
 
     def delete_abandoned_uploads(
         self, *, before: datetime, dry_run: bool = False

@@ -127,6 +127,11 @@ class Storage(ABC):
         """URL of the root, without credentials, for messages."""
 
     @property
+    def store_root_url(self) -> str | None:
+        """URL of the root of the immutable files, if it differs from `url`."""
+        return None
+
+    @property
     def read_only(self) -> bool:
         """Whether every write raises `ReadOnlyError`."""
         return False
@@ -264,6 +269,13 @@ class Storage(ABC):
     @abstractmethod
     def copy(self, source: str, target: str) -> None:
         """Copy an object within the storage, replacing ``target`` if it exists."""
+
+    def flush_fresh(self) -> None:
+        """Make all `Fresh` puts that have ended durable, also those of other processes.
+
+        Every put of another mode does so too. A storage whose puts are durable does nothing.
+        """
+        return
 
     def delete_abandoned_uploads(
         self,

@@ -212,8 +212,7 @@ class LocalStorage(Storage):
             # Raises early, before anything is written and flushed.
             if isinstance(mode, UpdateIfMatch):
                 self._check_condition(key, mode, self._stat_object_or_none(path))
-            if self._durable:
-                self._flush_all_written()
+            self.flush_fresh()
             with self._stage(directory, data) as staged:
                 if isinstance(mode, Create):
                     return self._create(key, path, directory, staged)
@@ -436,7 +435,9 @@ class LocalStorage(Storage):
                 f"{key}: not updated in {self.url}, it changed since it was read"
             )
 
-    def _flush_all_written(self) -> None:
+    def flush_fresh(self) -> None:
+        if not self._durable:
+            return
         if os.path.isdir(self._root):
             with os.scandir(self._root) as entries:
                 directories = [entry.path for entry in entries if self._is_directory(entry)]

@@ -37,12 +37,15 @@ class ChangeSet:
 
     An edit is None for a deleted node. The manifests of edited nodes are ignored; those of the base
     are used. ``fork_points`` are snapshots of these changes, or parts of them, where forks started.
+    ``next_node_number`` is greater than the numbers of new nodes in these snapshots, even of nodes
+    that were deleted since; 0 if there are none.
     """
 
     edits: dict[Path, NodeSnapshot | None] = field(default_factory=dict)
     chunks: dict[NodeId, ChunkChanges] = field(default_factory=dict)
     adopted: dict[NodeId, tuple[AdoptedManifest, ...]] = field(default_factory=dict)
     fork_points: set[SnapshotId] = field(default_factory=set)
+    next_node_number: int = 0
 
     def drop_chunks(self, node_id: NodeId) -> None:
         """Drop the chunk changes of an array."""
@@ -56,6 +59,7 @@ class ChangeSet:
             {node_id: changes.copy() for node_id, changes in self.chunks.items()},
             dict(self.adopted),
             set(self.fork_points),
+            self.next_node_number,
         )
 
 

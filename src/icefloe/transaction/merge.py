@@ -17,6 +17,7 @@ from icefloe.errors import ErrorKind, SessionStateError
 from icefloe.model.chunk_payload import ChunkRef
 from icefloe.model.node import ArrayNodeData, NodeKind
 from icefloe.transaction import overlay
+from icefloe.transaction.node_numbers import make_mergeable
 from icefloe.transaction.row_order import find_common_rows
 from icefloe.transaction.zarr_metadata import has_different_chunk_grid
 
@@ -48,6 +49,8 @@ def merge_changes(
         raise _merge_error("adopted manifests cannot be merged: adopt them outside of forks")
     with target.lock:
         target.require_unsealed()
+        if target.assets.generation.numbers_nodes:
+            changes = make_mergeable(changes, fork_point.base, target.changes)
         edits, our_ids = _plan_nodes(target, fork_point, changes)
         _require_parents(target, fork_point, edits)
         chunk_edits = {}
@@ -76,6 +79,9 @@ def merge_changes(
         for node, refs in chunk_edits.values():
             target.change_chunks(node, refs)
         target.changes.fork_points |= changes.fork_points
+        target.changes.next_node_number = max(
+            target.changes.next_node_number, changes.next_node_number
+        )
 
 
 def _plan_nodes(

@@ -117,8 +117,8 @@ def is_among(coords: NDArray[np.uint32], others: NDArray[np.uint32]) -> NDArray[
 
 def compact(payloads: ChunkPayloads) -> ChunkPayloads:
     """Drop strings and inline bytes that no row uses."""
-    location_codes, locations = _drop_unused(payloads.location_codes, payloads.locations)
-    etag_codes, etags = _drop_unused(payloads.etag_codes, payloads.etags)
+    location_codes, locations = drop_unused_strings(payloads.location_codes, payloads.locations)
+    etag_codes, etags = drop_unused_strings(payloads.etag_codes, payloads.etags)
     offset, inline = payloads.offset, payloads.inline
     if len(inline):
         rows = np.flatnonzero(payloads.kind == ChunkKind.INLINE)
@@ -139,7 +139,10 @@ def compact(payloads: ChunkPayloads) -> ChunkPayloads:
     return replace(payloads, offset=offset, inline=inline)
 
 
-def _drop_unused(codes: NDArray[np.int32], table: Strings) -> tuple[NDArray[np.int32], Strings]:
+def drop_unused_strings(
+    codes: NDArray[np.int32], table: Strings
+) -> tuple[NDArray[np.int32], Strings]:
+    """Return a table without the strings that no code refers to, and the codes into it."""
     if not len(table):
         return codes, table
     if len(codes) < len(table) // 8:

@@ -39,7 +39,7 @@ from icefloe.transaction.packing import Packer
 from icefloe.transaction.zarr_metadata import parse_node_metadata
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -89,6 +89,7 @@ class Transaction:
         self._is_sealed = self._has_ended = False
         self._arrays: dict[str, ArrayView] = {}
         self._numbers: dict[NodeId, NodeId] = {}
+        self._unnumbered: list[ChangeSet] = []
         # The manifest of the last chunk read, most likely that of the next chunk too. A manifest
         # larger than the cache is thus not fetched for each chunk.
         self._last: tuple[ManifestId, NodeId, RefFinder | None] | None = None
@@ -496,33 +497,52 @@ class Transaction:
         with self.lock:
             self.require_unsealed()
             self.changes = ChangeSet()
+            self._unnumbered.clear()
             self._arrays.clear()
             if self._packer is not None:
                 self._packer.discard()
 
-    def replace_base(self, snapshot_id: SnapshotId, changes: ChangeSet) -> None:
-        """Replace the base snapshot and the changes."""
+    def replace_base(
+        self,
+        snapshot_id: SnapshotId,
+        changes: ChangeSet,
+        numbers: Mapping[NodeId, NodeId] | None = None,
+    ) -> None:
+        """Replace the base snapshot and the changes; ``numbers`` are those of `plan_numbers`."""
         with self.lock:
+            self._add_numbers(numbers or {})
             self.base_id = snapshot_id
             self.changes = changes
+            self._unnumbered.clear()
             self._arrays.clear()
             self._last = None
 
-    def number_new_nodes(self, tip: Tree | None = None) -> None:
-        """Give numbers to the created nodes, in generations that number nodes.
-
-        Numbers follow those of ``tip``, which is the base or a newer snapshot.
-        """
+    def number_new_nodes(self) -> None:
+        """Give numbers to the created nodes, in generations that number nodes."""
         if not self.assets.generation.numbers_nodes:
             return
         with self.lock:
-            first = (tip or self.base).snapshot.next_node_number
-            numbers = plan_numbers(self.base, self.changes, first)
+            before = self.changes
+            self.changes, numbers = self.plan_numbers(self.base)
             if numbers:
-                self.changes = renumber(self.changes, numbers, self.assets)
-                self._numbers |= numbers
+                self._add_numbers(numbers)
+                self._unnumbered.append(before)
                 self._arrays.clear()
                 self._last = None
+
+    def plan_numbers(self, tip: Tree) -> tuple[ChangeSet, dict[NodeId, NodeId]]:
+        """Return the changes for use on top of ``tip``, the base or a newer snapshot.
+
+        In generations that number nodes, created nodes have numbers that are free there. The new
+        ids by old ids are returned too; rewrites adopted manifests that contain old ids.
+        """
+        if not self.assets.generation.numbers_nodes:
+            return self.changes, {}
+        with self.lock:
+            numbers = plan_numbers(self.base, self.changes, tip.snapshot.next_node_number)
+            if not numbers:
+                return self.changes, {}
+            return renumber(self.changes, numbers, self.assets), numbers
 
     def finish(self, snapshot_id: SnapshotId) -> None:
         """End the transaction: read the committed snapshot, and refuse changes."""
@@ -531,6 +551,14 @@ class Transaction:
             self.replace_base(snapshot_id, ChangeSet())
 
     # -- implementation
+
+    def _add_numbers(self, numbers: Mapping[NodeId, NodeId]) -> None:
+        """Record the numbers of nodes, for threads that still have a node with a provisional id.
+
+        An earlier number is not recorded: it may be that of another node in the new base.
+        """
+        known = {**numbers, **{old: numbers.get(new, new) for old, new in self._numbers.items()}}
+        self._numbers = {old: new for old, new in known.items() if old.is_provisional}
 
     def _edit(self, path: Path, node: NodeSnapshot | None) -> None:
         self.require_unsealed()
@@ -591,20 +619,20 @@ class Transaction:
         with self.lock:
             self.require_unsealed()
             # The array may have changed while the bytes were written.
-            if array.changes is not self.changes:
-                raise SessionStateError(
-                    f"the session was rebased, rolled back or discarded while chunk "
-                    f"{list(indices)} of {path} was written: write it again",
-                    kind=ErrorKind.NOT_ALLOWED,
-                )
+            if not any(array.changes is changes for changes in (self.changes, *self._unnumbered)):
+                raise _make_replaced_error(f"chunk {list(indices)} of {path} was")
             if self._arrays.get(path.value) is not array:
                 array = self._require_chunk(path, indices)
             self._get_chunk_changes(array.node).set(indices, payload)
 
     def _get_chunk_changes(self, node: NodeSnapshot) -> ChunkChanges:
         self.require_unsealed()
-        # Another thread may have numbered the node while this one wrote the chunk.
+        # Another thread may have numbered the node while this one prepared the change.
         node_id = self._numbers.get(node.id, node.id)
+        if self.assets.generation.numbers_nodes:
+            current = self.get_node(node.path)
+            if current is None or current.id != node_id:
+                raise _make_replaced_error(f"chunks of {node.path} were")
         changes = self.changes.chunks.get(node_id)
         if changes is None:
             changes = self.changes.chunks[node_id] = ChunkChanges(_get_ndim(node))
@@ -618,6 +646,13 @@ class Transaction:
                 "the chunk instead",
                 kind=ErrorKind.ZERO_LENGTH_CHUNK,
             )
+
+
+def _make_replaced_error(what: str) -> SessionStateError:
+    return SessionStateError(
+        f"the session was rebased, rolled back or discarded while {what} written: write it again",
+        kind=ErrorKind.NOT_ALLOWED,
+    )
 
 
 def _get_ndim(node: NodeSnapshot) -> int:

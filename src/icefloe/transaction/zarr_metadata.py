@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from icefloe.errors import ErrorKind, FormatError, InvalidInputError
+from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.format.unsupported import unsupported_error
 from icefloe.model.chunk_payload import MAX_U32, MAX_U64
 from icefloe.model.node import ArrayNodeData, DimensionShape, GroupNodeData, NodeData
 
@@ -68,11 +69,11 @@ def _parse_array(document: dict[str, Any], key: str, generation: Generation) -> 
         dimensions = _parse_regular(shape, settings.get("chunk_shape"), key)
     elif name == "rectilinear":
         if not generation.has_rectilinear_grids:
-            raise FormatError(
-                "rectilinear chunk grids need a repository of spec version 2: create one with "
-                "spec_version=2, or use a regular chunk grid",
+            raise unsupported_error(
+                "a rectilinear chunk grid",
+                generation,
+                alternative="use a regular chunk grid",
                 file=key,
-                kind=ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION,
             )
         dimensions = _parse_rectilinear(shape, settings.get("chunk_shapes"), key)
     else:

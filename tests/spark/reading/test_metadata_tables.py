@@ -199,7 +199,7 @@ def test_a_repository_of_version_1_has_no_ops_log(empty: Repository) -> None:
     """The error is raised when the read is planned, not by a task that Spark retries."""
     options = ReadOptions.parse({"table": "ops_log"})
     with pytest.raises(
-        FormatError, match=r"requires spec version 2.*icefloe\.upgrade_icechunk_repository"
+        FormatError, match=r"needs a repository of version 2.*icefloe\.upgrade_icechunk_repository"
     ) as refused:
         plan_read(SnapshotSource.resolve(empty, options), options)
     assert refused.value.kind is ErrorKind.UNSUPPORTED_SPEC_VERSION

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from icefloe.format.metadata_codec import MetadataCodec
-from icefloe.format.sequence.attributes import place_attributes
+from icefloe.format.sequence.attributes import decode_attributes, place_attributes
 from icefloe.format.sequence.manifest import decode_manifest, encode_manifest
 from icefloe.format.sequence.properties import encode_properties
 from icefloe.format.sequence.snapshot import decode_snapshot, encode_snapshot, normalize_document
@@ -45,6 +45,14 @@ class SequenceCodec(MetadataCodec):
         fetch_attributes: FetchAttributes,
     ) -> Snapshot:
         return decode_snapshot(data, file, snapshot_id, fetch_attributes)
+
+    def decode_attributes(
+        self,
+        data: bytes | memoryview,
+        file: str,
+        attributes_id: AttributesId,  # noqa: ARG002 - the files do not have their ids
+    ) -> list[dict[str, Any]]:
+        return decode_attributes(data, file)
 
     def encode_manifest(
         self,

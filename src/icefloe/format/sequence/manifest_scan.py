@@ -244,9 +244,12 @@ def _read_decimals(
     ):
         return None
     values = np.zeros(len(starts), np.uint64)
+    is_inside = int(starts.max()) + longest <= len(text)
     for place in range(longest):
-        # Positions past the end of a shorter number are ignored.
-        digits = text[np.minimum(starts + place, len(text) - 1)] - np.uint8(ord("0"))
+        positions = starts + place
+        if not is_inside:  # what follows a shorter number is ignored
+            positions = np.minimum(positions, len(text) - 1)
+        digits = text[positions] - np.uint8(ord("0"))
         longer = values * np.uint64(10) + digits
         values = longer if place < shortest else np.where(place < lengths, longer, values)
     return values

@@ -17,8 +17,8 @@ from icefloe.model.chunk_payload import ChunkKind
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-BLOCK_ROWS: Final = 1 << 13
-_MAX_MATRIX_BYTES: Final = 8 << 20
+BLOCK_ROWS: Final = 1 << 15
+_MAX_MATRIX_BYTES: Final = 16 << 20
 _GROUP: Final = np.uint64(10_000)
 
 

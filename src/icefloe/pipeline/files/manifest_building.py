@@ -113,6 +113,7 @@ def take_markers(
     """Remove the markers of arrays from a session; return the arrays and file positions."""
     targets: dict[str, tuple[Path, TargetArray]] = {}
     positions: Positions = {}
+    contents.number_new_nodes(session)
     for path in paths:
         node_path = parse_path(f"{group.strip('/')}/{path}")
         node = contents.require_array(session, node_path)

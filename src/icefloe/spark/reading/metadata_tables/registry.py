@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from icefloe.errors import ErrorKind, FormatError
+from icefloe.errors import ErrorKind
 from icefloe.format.generation import get_generation
+from icefloe.format.unsupported import unsupported_error
 from icefloe.inspection.repository import resolve_ref
 from icefloe.spark.reading.metadata_tables.chunk_tables import CHUNKS, FILES
 from icefloe.spark.reading.metadata_tables.repository_tables import (
@@ -71,10 +72,11 @@ def plan_metadata_table(source: SnapshotSource, name: str, options: ReadOptions)
     """
     generation = get_generation(source.repository.generation)
     if name == "ops_log" and not generation.has_repo_info:
-        raise FormatError(
-            f"the ops_log table requires spec version 2, but {source.repository.storage.url} has "
-            f"version {generation.spec_version}: upgrade it with "
-            "icefloe.upgrade_icechunk_repository, or read table='history', which every version has",
+        raise unsupported_error(
+            "the ops_log table",
+            generation,
+            url=source.repository.storage.url,
+            alternative="read table='history', which every generation has",
             kind=ErrorKind.UNSUPPORTED_SPEC_VERSION,
         )
     if name == "changes":
