@@ -21,6 +21,8 @@ QUICK := ICEFLOE_HYPOTHESIS=quick $(BIN)/python -m pytest -q -n 2 --quick $(QUIC
 # The tests that depend on versions of Python, zarr, Icechunk, VirtualiZarr and PySpark.
 OLDEST_TESTS := tests/model tests/facade tests/compat tests/store tests/virtual tests/test_golden.py \
 	tests/interop/test_same_bytes.py tests/transaction/test_moves.py tests/spark tests/pipeline/jobs
+# `make full FULL='-m full'` runs only what `make test` leaves out.
+FULL ?=
 PANDAS3 := $(VENV)/pandas3
 SPARK_VERSIONS ?= 4.1 4.2 4.3
 
@@ -29,7 +31,7 @@ timed = @start=$$(date +%s); $(2); code=$$?; seconds=$$(($$(date +%s) - start));
 	echo "$(1) took $$((seconds / 60)) min $$((seconds % 60)) s"; exit $$code
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test coverage clusters oldest pandas3 spark-versions check lint format types layers \
+.PHONY: help demo quick test full coverage clusters oldest pandas3 spark-versions check lint format types layers \
 	hooks bench fuzz wheel clean
 
 help: ## List the targets
@@ -56,6 +58,9 @@ quick: $(READY) ## Style, types, layers and fast tests: under two minutes on two
 test: $(READY) ## All tests except clusters, with coverage: about 15 minutes on two cores
 	@echo "make test takes about 15 minutes on two cores (make quick: under two)"
 	$(call timed,make test,COVERAGE_CORE=sysmon $(BIN)/python -m pytest -n 2 --ignore tests/clusters --cov)
+
+full: $(READY) ## All tests, with the combinations that make test leaves out
+	$(call timed,make full,$(BIN)/python -m pytest -n 2 --full --ignore tests/clusters $(FULL))
 
 coverage: $(READY) ## The tests of make quick with the lines they miss
 	$(call timed,make coverage,COVERAGE_CORE=sysmon $(QUICK) --cov --cov-report=term-missing:skip-covered)

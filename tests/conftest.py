@@ -1,4 +1,4 @@
-"""Fixtures of all tests, the option ``--quick``, and a summary of what could not be tested."""
+"""Fixtures of all tests, the options ``--quick`` and ``--full``, and what could not be tested."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.environments import NoEnvironmentError, icechunk1_python, icechunk2_python
+from support.generations import GENERATION_NAMES
 from support.servers import S3Server, shared_seaweedfs
 
 if TYPE_CHECKING:
@@ -30,22 +31,33 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option of ``make quick``."""
+    """Add the options of ``make quick`` and ``make full``."""
     needs = ", ".join(sorted(SLOW_FIXTURES))
     parser.addoption("--quick", action="store_true", help=f"leave out tests that need {needs}")
+    parser.addoption("--full", action="store_true", help="add the tests that take too long for CI")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out tests with slow fixtures and the marker ``slow`` if ``--quick`` is given."""
-    if not config.getoption("--quick"):
-        return
-    slow = {
-        item
-        for item in items
-        if SLOW_FIXTURES & set(getattr(item, "fixturenames", ())) or item.get_closest_marker("slow")
-    }
-    config.hook.pytest_deselected(items=list(slow))
-    items[:] = [item for item in items if item not in slow]
+    """Leave out the marker ``full`` without ``--full``; with ``--quick``, all that is slow."""
+    left_out = set()
+    if not config.getoption("--full"):
+        left_out |= {item for item in items if item.get_closest_marker("full")}
+    if config.getoption("--quick"):
+        left_out |= {item for item in items if _is_slow(item)}
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
+
+
+def _is_slow(item: pytest.Item) -> bool:
+    needed = set(getattr(item, "fixturenames", ()))
+    return bool(SLOW_FIXTURES & needed) or item.get_closest_marker("slow") is not None
+
+
+@pytest.fixture(params=GENERATION_NAMES)
+def generation(request: pytest.FixtureRequest) -> str:
+    """Return the name of each generation."""
+    name: str = request.param
+    return name
 
 
 @pytest.fixture(scope="session")

@@ -24,6 +24,11 @@ class Place:
     name: str
     storage: Storage
 
+    @property
+    def is_s3(self) -> bool:
+        """Whether it is on the S3 server."""
+        return self.name.startswith("{")
+
 
 @pytest.fixture
 def s3_place(s3_server: S3Server) -> Place:
@@ -49,9 +54,3 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
         return found
     root = str(tmp_path / "repository")
     return Place(root, local_filesystem_storage(root))
-
-
-@pytest.fixture(params=[1, 2], ids=["v1", "v2"])
-def spec_version(request: pytest.FixtureRequest) -> int:
-    version: int = request.param
-    return version

@@ -26,13 +26,13 @@ class _LostError(StorageError):
 
 
 @pytest.fixture(params=["plain", "packed split"])
-def inner(request: pytest.FixtureRequest, spec_version: int) -> Callable[[], Storage]:
+def inner(request: pytest.FixtureRequest, generation: str) -> Callable[[], Storage]:
     """Make storages with a repository that has the old content."""
 
     def make() -> Storage:
         storage = in_memory_storage()
         config = config_of(request.param)
-        repository = Repository.create(storage, config, spec_version=spec_version)
+        repository = Repository.create(storage, config, generation=generation)
         for message, content in (("base", {"zarr.json": group()}), ("old", OLD)):
             session = repository.writable_session("main")
             write(session, content)

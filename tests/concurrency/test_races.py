@@ -14,6 +14,7 @@ import zarr
 
 from icefloe.repository import Repository
 from support import SUPPORT
+from support.generations import GENERATION_NAMES, ICECHUNK_NAMES, OLDER
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
 
 SCRIPT = SUPPORT / "racing_committer.py"
 PROCESSES, COMMITS, CHUNK = 8, 2, 2
+OLDER_ON_S3_IN_FULL = [
+    *[("local", name) for name in GENERATION_NAMES],
+    *[("s3", name) for name in ICECHUNK_NAMES],
+    *[pytest.param("s3", name, marks=pytest.mark.full) for name in OLDER],
+]
 
 
 @dataclass(frozen=True)
@@ -72,8 +78,8 @@ def race(place: Place, *racers: Racers) -> list[str]:
     return [line for output, _ in outputs for line in output.split()]
 
 
-def prepare(place: Place, spec_version: int) -> None:
-    repository = Repository.create(place.storage, spec_version=spec_version)
+def prepare(place: Place, generation: str) -> None:
+    repository = Repository.create(place.storage, generation=generation)
     session = repository.writable_session("main")
     shape = (CHUNK * (1 + PROCESSES * COMMITS),)
     zarr.create_array(session.store, name="a", shape=shape, chunks=(CHUNK,), dtype="int64")
@@ -96,21 +102,20 @@ def check(place: Place, reported: list[str]) -> None:
     assert values[CHUNK:].tolist() == expected[CHUNK:].tolist()
 
 
-@pytest.mark.parametrize(
-    "spec_version, solver", [(1, "BasicConflictSolver"), (2, "ConflictDetector")]
-)
-def test_disjoint_chunks(place: Place, spec_version: int, solver: str) -> None:
+def test_disjoint_chunks(place: Place, generation: str) -> None:
     """Eight processes that write chunks of their own all succeed, however often they meet."""
-    prepare(place, spec_version)
+    prepare(place, generation)
+    solver = "BasicConflictSolver" if generation in {"v1", "draft"} else "ConflictDetector"
     reported = race(place, Racers(range(PROCESSES), COMMITS, solver))
     assert "lost" not in reported
     assert len(reported) == PROCESSES * COMMITS
     check(place, reported)
 
 
-def test_one_chunk_that_all_want(place: Place, spec_version: int) -> None:
+@pytest.mark.parametrize("place, generation", OLDER_ON_S3_IN_FULL, indirect=["place"])
+def test_one_chunk_that_all_want(place: Place, generation: str) -> None:
     """A write of a chunk that another writer wrote meanwhile is refused, without a trace."""
-    prepare(place, spec_version)
+    prepare(place, generation)
     reported = race(place, Racers(range(4), 2, "contest"))
     winners = [line for line in reported if line != "lost"]
     assert len(reported) == 8
@@ -122,19 +127,21 @@ def test_one_chunk_that_all_want(place: Place, spec_version: int) -> None:
     assert array[:CHUNK].tolist() == [int(last)] * CHUNK  # type: ignore[union-attr]
 
 
-def test_two_creators(place: Place, spec_version: int) -> None:
+@pytest.mark.parametrize("place, generation", OLDER_ON_S3_IN_FULL, indirect=["place"])
+def test_two_creators(place: Place, generation: str) -> None:
     """One of several concurrent creators succeeds, and the others raise."""
-    reported = race(place, Racers(range(4), 0, str(spec_version)))
+    reported = race(place, Racers(range(4), 0, generation))
     assert sorted(reported) == ["created", "refused", "refused", "refused"]
-    assert Repository.open(place.storage).spec_version == spec_version
+    assert Repository.open(place.storage).generation == generation
 
 
+@pytest.mark.parametrize("generation", ICECHUNK_NAMES)
 def test_beside_icechunk(
-    s3_place: Place, spec_version: int, icechunk1: Path, icechunk2: Path
+    s3_place: Place, generation: str, icechunk1: Path, icechunk2: Path
 ) -> None:
     """On S3 icefloe and Icechunk commit to one branch at once, and lose nothing."""
-    prepare(s3_place, spec_version)
-    python = icechunk1 if spec_version == 1 else icechunk2
+    prepare(s3_place, generation)
+    python = icechunk1 if generation == "v1" else icechunk2
     ours = Racers(range(3), COMMITS, "ConflictDetector")
     theirs = Racers(range(3, 6), COMMITS, "ConflictDetector", "icechunk", python)
     reported = race(s3_place, ours, theirs)

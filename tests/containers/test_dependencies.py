@@ -14,6 +14,7 @@ from icefloe.containers.dependencies import ContainerDependency, FileDependency
 from icefloe.errors import InvalidInputError
 from support import warm_python
 from support.counting_storage import CountingStorage
+from support.generations import GENERATION_NAMES
 from support.referring_repositories import (
     archive_config,
     new_repository,
@@ -42,10 +43,10 @@ def commit(repository: icefloe.Repository, branch: str, path: str, locations: Se
     return session.commit(f"{path}: {', '.join(filter(None, locations))}")
 
 
-@pytest.fixture(params=[1, 2], ids=["v1", "v2"])
+@pytest.fixture(params=GENERATION_NAMES)
 def repository(request: pytest.FixtureRequest) -> icefloe.Repository:
     """Make a repository with an array that refers to two files, and a second that refers to one."""
-    repository = new_repository(spec_version=request.param)
+    repository = new_repository(generation=request.param)
     session = session_with({"a": (3,), "b": (2,)}, repository)
     refer(session, "a", [X, X, Y])
     refer(session, "b", [X, ""])

@@ -101,11 +101,10 @@ def test_virtual_chunk_containers() -> None:
 # ### Global config
 
 
-@pytest.mark.parametrize("spec_version", [1, 2])
-def test_global_config(spec_version: int) -> None:
+def test_global_config(generation: str) -> None:
     """Saved unless another writer did meanwhile; overridden at run time without saving."""
     storage = in_memory_storage()
-    repository = icefloe.Repository.create(storage, spec_version=spec_version)
+    repository = icefloe.Repository.create(storage, generation=generation)
     first, second = (icefloe.Repository.open(storage) for _ in range(2))
     s3 = VirtualChunkContainer("s3", s3_store(), "s3")
     first.reopen(config_of(s3)).save_config()
@@ -228,11 +227,10 @@ def test_reading_virtual_chunks(tmp_path: Path) -> None:
 # ### Default `VirtualChunkContainers`
 
 
-@pytest.mark.parametrize("spec_version", [1, 2])
-def test_default_virtual_chunk_containers(spec_version: int) -> None:
+def test_default_virtual_chunk_containers(generation: str) -> None:
     """Every repository has them until its configuration overrides them or clears the list."""
     storage = in_memory_storage()
-    repository = icefloe.Repository.create(storage, spec_version=spec_version)
+    repository = icefloe.Repository.create(storage, generation=generation)
     defaults = repository.list_virtual_chunk_containers()
     assert all(access.is_default and not access.is_authorized for access in defaults)
     found = {access.container.name: access.container.url_prefix for access in defaults}

@@ -19,12 +19,6 @@ Icechunk = Callable[..., list[Any]]
 SCRIPT = SUPPORT / "icechunk_maintenance.py"
 
 
-@pytest.fixture(params=[1, 2], ids=["v1", "v2"])
-def spec_version(request: pytest.FixtureRequest) -> int:
-    version: int = request.param
-    return version
-
-
 @pytest.fixture(params=["icechunk1-v1", "icechunk2-v1", "icechunk2-v2"])
 def icechunk_and_version(request: pytest.FixtureRequest) -> tuple[Icechunk, int]:
     """Return a function that runs operations with Icechunk, and a format version it supports."""

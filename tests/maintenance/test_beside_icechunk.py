@@ -77,7 +77,7 @@ def test_expiration_and_collection(
     Tags of the first snapshot, which Icechunk deletes in version 1 and we do not, are left out.
     """
     icechunk, spec_version = icechunk_and_version
-    repository, ids = make_history(tmp_path / "repo", spec_version)
+    repository, ids = make_history(tmp_path / "repo", f"v{spec_version}")
     if spec_version == 1 and delete_refs:
         repository.delete_tag("first")
     older_than = datetime.now(UTC)
@@ -116,7 +116,7 @@ def test_expiration_and_collection(
 @pytest.mark.parametrize("hours", [8, 10])
 def test_collection_by_age(tmp_path: Path, run_icechunk2: Icechunk, hours: int) -> None:
     """Recent files are kept; collected parents are replaced by the nearest remaining ancestor."""
-    repository, _ = make_history(tmp_path / "repo", 2)
+    repository, _ = make_history(tmp_path / "repo", "v2")
     repository.delete_branch("dev")
     ours, theirs = _two_copies(tmp_path / "repo")
     cutoff = written_at(hours)
@@ -130,7 +130,7 @@ def test_collection_by_age(tmp_path: Path, run_icechunk2: Icechunk, hours: int) 
 
 def test_recent_snapshots_of_version_1(tmp_path: Path, run_icechunk1: Icechunk) -> None:
     """In version 1 icefloe keeps all files of recent snapshots; Icechunk deletes the old ones."""
-    repository, ids = make_history(tmp_path / "repo", 1)
+    repository, ids = make_history(tmp_path / "repo", "v1")
     repository.delete_branch("dev")
     ours, theirs = _two_copies(tmp_path / "repo")
     expected = {snapshot_id: read_snapshot(repository, snapshot_id) for snapshot_id in ids[8:]}

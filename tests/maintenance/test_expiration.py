@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from icefloe.errors import InvalidInputError, ReadOnlyError, StorageError
+from icefloe.errors import (
+    ErrorKind,
+    FormatError,
+    InvalidInputError,
+    ReadOnlyError,
+    StorageError,
+)
+from icefloe.format.generation import get_generation
 from icefloe.model.ids import SnapshotId
 from icefloe.model.repo_info import ExpirationRan, RepoAvailability, RepoStatus
 from icefloe.refs.ref_files import RefFiles
@@ -27,15 +34,16 @@ def _history(repository: Repository, ids: list[str], branch: str) -> list[int]:
     return [ids.index(info.id) for info in repository.ancestry(branch=branch)]
 
 
-def test_old_snapshots_expire(tmp_path: Path, spec_version: int) -> None:
+def test_old_snapshots_expire(tmp_path: Path, generation: str) -> None:
     """Old snapshots leave the history; the first, the recent ones and the tips remain."""
-    repository, ids = make_history(tmp_path / "repo", spec_version)
+    repository, ids = make_history(tmp_path / "repo", generation)
     older_than = repository.lookup_snapshot(ids[4]).written_at
     data = read_everything(repository)
     released = repository.expire_snapshots(older_than)
-    # Tags keep 1 and 3 in version 2; version 1 counts them as expired, but keeps them as well.
-    assert set(map(ids.index, released)) == ({1, 2, 3} if spec_version == 1 else {2})
-    line = [6, 5, 4, 0] if spec_version == 1 else [6, 5, 4, 3, 0]
+    # Tags keep 1 and 3; where each ref is expired by itself, they count as expired nevertheless.
+    by_ref = get_generation(generation).has_parents_in_snapshots
+    assert set(map(ids.index, released)) == ({1, 2, 3} if by_ref else {2})
+    line = [6, 5, 4, 0] if by_ref else [6, 5, 4, 3, 0]
     assert _history(repository, ids, "main") == line
     assert _history(Repository.open(LocalStorage(tmp_path / "repo")), ids, "main") == line
     assert repository.lookup_tag("old") == ids[1]
@@ -44,27 +52,32 @@ def test_old_snapshots_expire(tmp_path: Path, spec_version: int) -> None:
     assert repository.expire_snapshots(older_than) == set()
 
 
-def test_main_is_kept(tmp_path: Path, spec_version: int) -> None:
+def test_main_is_kept(tmp_path: Path, generation: str) -> None:
     """If everything is expired and deleted, main and the first snapshot remain."""
-    repository, ids = make_history(tmp_path / "repo", spec_version)
-    tip = read_snapshot(repository, ids[6])
+    repository, ids = make_history(tmp_path / "repo", generation)
+    can_delete_tags = get_generation(generation).can_delete_tags
+    if not can_delete_tags:
+        with pytest.raises(FormatError) as refused:
+            repository.expire_snapshots(datetime.now(UTC), delete_expired_tags=True)
+        assert refused.value.kind is ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION
+        assert "dev" in repository.list_branches()
+    kept = [0, 6] if can_delete_tags else [0, 1, 3, 6]
+    expected = {ids[number]: read_snapshot(repository, ids[number]) for number in kept}
     repository.expire_snapshots(
-        datetime.now(UTC), delete_expired_branches=True, delete_expired_tags=True
+        datetime.now(UTC), delete_expired_branches=True, delete_expired_tags=can_delete_tags
     )
     assert repository.list_branches() == {"main"}
-    assert repository.list_tags() == {"first"}  # of the first snapshot, which is never too old
+    # The first snapshot is never too old.
+    assert repository.list_tags() == ({"first"} if can_delete_tags else {"first", "old", "three"})
     assert _history(repository, ids, "main") == [6, 0]
     repository.garbage_collect(datetime.now(UTC))
-    assert read_everything(Repository.open(LocalStorage(tmp_path / "repo"))) == {
-        ids[0]: {},
-        ids[6]: tip,
-    }
+    assert read_everything(Repository.open(LocalStorage(tmp_path / "repo"))) == expected
     assert commit(repository, "new", 0, 1)
 
 
 def test_pruned_logs(tmp_path: Path) -> None:
     """A snapshot keeps the logs of expired ancestors, and the logs these had kept, oldest first."""
-    repository, ids = make_history(tmp_path / "repo", 2)
+    repository, ids = make_history(tmp_path / "repo", "v2")
     for tag in ("old", "three"):
         repository.delete_tag(tag)
     repository.delete_branch("dev")
@@ -85,9 +98,9 @@ def test_pruned_logs(tmp_path: Path) -> None:
     assert sum(isinstance(update.kind, ExpirationRan) for update in refs.fetch_ops_log()) == 2
 
 
-def test_times_without_a_zone(tmp_path: Path, spec_version: int) -> None:
+def test_times_without_a_zone(tmp_path: Path, generation: str) -> None:
     """A time without a time zone is rejected, and nothing changes."""
-    repository = Repository.create(LocalStorage(tmp_path), spec_version=spec_version)
+    repository = Repository.create(LocalStorage(tmp_path), generation=generation)
     for method in (repository.expire_snapshots, repository.garbage_collect):
         with pytest.raises(InvalidInputError, match="no time zone"):
             method(datetime(2030, 1, 1))  # noqa: DTZ001
@@ -95,7 +108,7 @@ def test_times_without_a_zone(tmp_path: Path, spec_version: int) -> None:
 
 def test_read_only_repository(tmp_path: Path) -> None:
     """A read-only repository is neither expired nor collected; a dry run is allowed."""
-    repository, _ = make_history(tmp_path / "repo", 2)
+    repository, _ = make_history(tmp_path / "repo", "v2")
     repository.set_status(RepoStatus(RepoAvailability.read_only))
     now = datetime.now(UTC)
     for method in (repository.expire_snapshots, repository.garbage_collect):
@@ -108,7 +121,7 @@ def test_read_only_repository(tmp_path: Path) -> None:
 def test_dying_half_way(tmp_path: Path, after: bool) -> None:  # noqa: FBT001
     """Version 1 rewrites several files: an interruption in between harms nothing."""
     root = tmp_path / "repo"
-    repository, ids = make_history(root, 1)
+    repository, ids = make_history(root, "v1")
     young = repository.lookup_snapshot(ids[4]).written_at
     before = read_everything(repository)
     for dies_at in range(1000):
@@ -131,9 +144,9 @@ def test_dying_half_way(tmp_path: Path, after: bool) -> None:  # noqa: FBT001
     assert _history(Repository.open(LocalStorage(root)), ids, "main") == [6, 5, 4, 0]
 
 
-def test_async_twins(tmp_path: Path, spec_version: int) -> None:
+def test_async_twins(tmp_path: Path, generation: str) -> None:
     """Every operation has an ``_async`` twin."""
-    repository, _ = make_history(tmp_path / "repo", spec_version)
+    repository, _ = make_history(tmp_path / "repo", generation)
 
     async def run() -> None:
         now = datetime.now(UTC)

@@ -12,7 +12,7 @@ import pytest
 import zarr
 
 from icefloe.errors import ErrorKind, ObjectNotFoundError, ReadOnlyError, StorageError
-from icefloe.format.generation import V2, find_generation
+from icefloe.format.generation import V2, get_generation
 from icefloe.maintenance.garbage_collection import collect_garbage
 from icefloe.maintenance.limits import ReadLimits
 from icefloe.maintenance.progress import Phase, Step
@@ -25,6 +25,7 @@ from icefloe.storage.latency import LatencyStorage
 from support import SUPPORT
 from support.counting_storage import CountingStorage
 from support.faulty_storage import FaultyStorage
+from support.generations import find_kind
 from support.histories import (
     UNPACKED,
     commit,
@@ -44,18 +45,21 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-def test_only_reachable_files_remain(tmp_path: Path, spec_version: int) -> None:
+def test_only_reachable_files_remain(tmp_path: Path, generation: str) -> None:
     """The data of branches and tags is unchanged, and no unreachable file remains."""
     root = tmp_path / "repo"
-    repository, ids = make_history(root, spec_version)
+    repository, ids = make_history(root, generation)
     before = read_everything(repository)
     planned = repository.garbage_collect(_now(), dry_run=True)
     assert read_snapshot(Repository.open(LocalStorage(root)), ids[9])  # nothing happened
     listed = files(root)
     summary = repository.garbage_collect(_now())
     assert summary == planned
+    layout = get_generation(generation).layout
+    num_garbage = 3 if get_generation(generation).has_repo_info else 2  # one amended away
     assert (summary.snapshots_deleted, summary.transaction_logs_deleted) == (
-        (2, 2) if spec_version == 1 else (3, 3)
+        num_garbage,
+        num_garbage if layout.transaction_logs else 0,
     )
     assert summary.chunks_deleted >= 9
     counts = (
@@ -66,55 +70,62 @@ def test_only_reachable_files_remain(tmp_path: Path, spec_version: int) -> None:
     reopened = Repository.open(LocalStorage(root))
     assert read_everything(reopened) == before
     assert repository.garbage_collect(_now()) == GCSummary()
-    in_use = {f"snapshots/{snapshot_id}" for snapshot_id in before}
-    assert {name for name in files(root) if name.startswith("snapshots/")} == in_use
+    in_use = {layout.snapshots.format_key(snapshot_id) for snapshot_id in before}
+    assert {name for name in files(root) if layout.snapshots.parse_name(name)} == in_use
 
 
-def test_recent_files_are_kept(tmp_path: Path, spec_version: int) -> None:
+def test_recent_files_are_kept(tmp_path: Path, generation: str) -> None:
     """Files newer than the cutoff are kept, and so are all files that recent snapshots need."""
     root = tmp_path / "repo"
-    repository, ids = make_history(root, spec_version)
+    repository, ids = make_history(root, generation)
     for name in files(root):
         os.utime(root / name, (written_at(5).timestamp(),) * 2)
     assert repository.garbage_collect(written_at(5)) == GCSummary()
     # Recent unreachable snapshots need their chunks; the unused chunk is deleted.
     for name in files(root):
-        if name.startswith("chunks/"):
+        if find_kind(name, generation) == "chunks":
             os.utime(root / name, (written_at(4).timestamp(),) * 2)
     summary = repository.garbage_collect(written_at(5))
     assert (summary.chunks_deleted, summary.snapshots_deleted) == (3, 0)
     assert all(read_snapshot(repository, snapshot_id) for snapshot_id in ids[1:])
 
 
-def test_foreign_files_are_kept(tmp_path: Path, spec_version: int) -> None:
+def test_foreign_files_are_kept(tmp_path: Path, generation: str) -> None:
     """Files whose names are not ids are kept, and so are backups of ``repo``, for the ops log."""
     root = tmp_path / "repo"
-    repository, _ = make_history(root, spec_version)
-    foreign = ["chunks/README", "chunks/sub/0123456789ABCDEFGHJK", "snapshots/0123456789abcdefghj0"]
-    foreign += ["manifests/.hidden", "other/0123456789ABCDEFGHJ0", "overwritten/repo.x"]
+    repository, _ = make_history(root, generation)
+    layout = get_generation(generation).layout
+    foreign = [
+        layout.chunks.format_key("README"),
+        layout.chunks.format_key("sub/0123456789ABCDEFGHJK"),
+        layout.snapshots.format_key("0123456789abcdefghj0"),
+        layout.manifests.format_key(".hidden"),
+    ]
+    foreign += ["other/0123456789ABCDEFGHJ0", "overwritten/repo.x"]
     for name in foreign:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(b"precious")
         os.utime(root / name, (0, 0))
     assert repository.garbage_collect(_now()).chunks_deleted
     assert all((root / name).read_bytes() == b"precious" for name in foreign)
-    if spec_version == 2:
+    if get_generation(generation).has_repo_info:
         assert len(list(repository.ops_log())) > 15
 
 
-def test_packs(tmp_path: Path, spec_version: int) -> None:
+def test_packs(tmp_path: Path, generation: str) -> None:
     """A pack is kept while any of its chunks is live, and deleted with the last."""
     root = tmp_path / "repo"
     packing = RepositoryConfig(packing=PackingConfig(max_chunk_bytes=10_000))
     packing.inline_chunk_threshold_bytes = 0
-    repository = Repository.create(LocalStorage(root), packing, spec_version=spec_version)
+    repository = Repository.create(LocalStorage(root), packing, generation=generation)
     session = repository.writable_session("main")
     for row in range(4):
         write(session, "a", row, row + 1)
     session.commit("four rows in one pack")
     for row in (0, 1, 2):
         commit(repository, "a", row, 10 + row)
-    assert len(list((root / "chunks").iterdir())) == 4
+    chunks = get_generation(generation).layout.chunks
+    assert len(list((root / chunks.prefix).iterdir())) == 4
     assert repository.chunk_storage_stats().native_bytes == 8 * (4 + 3) * 300
     repository.expire_snapshots(_now())
     # Of the first pack only row 3 is left, and of it not everything counts.
@@ -129,22 +140,22 @@ def test_packs(tmp_path: Path, spec_version: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["snapshots", "manifests"])
-def test_missing_files(tmp_path: Path, spec_version: int, kind: str) -> None:
+def test_missing_files(tmp_path: Path, generation: str, kind: str) -> None:
     """If a file that a branch needs is missing, nothing is deleted: its references are unknown."""
     root = tmp_path / "repo"
-    repository, ids = make_history(root, spec_version)
+    repository, ids = make_history(root, generation)
     name = ids[5] if kind == "snapshots" else repository.list_manifest_files(ids[6])[0].id
-    (root / kind / name).unlink()
+    (root / getattr(get_generation(generation).layout, kind).format_key(name)).unlink()
     before = files(root)
     with pytest.raises(ObjectNotFoundError):
         Repository.open(LocalStorage(root)).garbage_collect(_now())
     assert files(root) == before
 
 
-def test_killed_collections(tmp_path: Path, spec_version: int) -> None:
+def test_killed_collections(tmp_path: Path, generation: str) -> None:
     """A collection killed at any request keeps all live files, and the next one completes."""
     root = tmp_path / "repo"
-    repository, _ = make_history(root, spec_version)
+    repository, _ = make_history(root, generation)
     before = read_everything(repository)
     deaths = 0
     for dies_at in range(1000):
@@ -155,7 +166,7 @@ def test_killed_collections(tmp_path: Path, spec_version: int) -> None:
 
         try:
             storage = FaultyStorage(LocalStorage(root), fail, fail_after=fail)
-            collect_garbage(storage, find_generation(spec_version), older_than=_now())
+            collect_garbage(storage, get_generation(generation), older_than=_now())
         except KeyboardInterrupt:
             deaths += 1
             if dies_at % 5 == 0:
@@ -168,26 +179,30 @@ def test_killed_collections(tmp_path: Path, spec_version: int) -> None:
     assert reopened.garbage_collect(_now()) == GCSummary()
 
 
-def test_failing_deletes(tmp_path: Path, spec_version: int) -> None:
+def test_failing_deletes(tmp_path: Path, generation: str) -> None:
     """After a failure no referenced file is deleted, and the summary reports it."""
+    has_logs = get_generation(generation).has_transaction_logs
+    failing = "transaction_logs" if has_logs else "manifests"
     root = tmp_path / "repo"
-    repository, _ = make_history(root, spec_version)
+    repository, _ = make_history(root, generation)
     before = files(root)
 
     def fail(number: int, name: str, key: str) -> None:
-        if name == "delete_many" and key.startswith("transactions/"):
+        if name == "delete_many" and find_kind(key, generation) == failing:
             raise StorageError("no deleting today")
 
     storage = FaultyStorage(LocalStorage(root), fail)
-    summary = collect_garbage(storage, find_generation(spec_version), older_than=_now())
+    summary = collect_garbage(storage, get_generation(generation), older_than=_now())
     assert summary.snapshots_deleted == len(before - files(root)) > 0
     assert summary.objects_failed_to_delete > 0
     assert summary.delete_errors == ["no deleting today"]
-    assert summary.skipped_phases == ["manifests", "chunks"]
+    assert summary.skipped_phases == (
+        ["manifests", "chunks"] if has_logs else ["attributes", "chunks"]
+    )
     with pytest.raises(StorageError, match="no deleting today") as raised:
         collect_garbage(
             storage,
-            find_generation(spec_version),
+            get_generation(generation),
             older_than=_now(),
             delete_limits=DeleteLimits(10, 1),
         )
@@ -198,7 +213,7 @@ def test_failing_deletes(tmp_path: Path, spec_version: int) -> None:
 def test_throttled_deletes_are_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Throttling is not a failure."""
     monkeypatch.setattr("icefloe.maintenance.sweep._FIRST_PAUSE_S", 0.001)
-    make_history(tmp_path / "repo", 2)
+    make_history(tmp_path / "repo", "v2")
     asked: list[str] = []
 
     def fail(number: int, name: str, key: str) -> None:
@@ -212,28 +227,25 @@ def test_throttled_deletes_are_retried(tmp_path: Path, monkeypatch: pytest.Monke
     assert summary.chunks_deleted
 
 
-def test_progress(tmp_path: Path, spec_version: int) -> None:
+def test_progress(tmp_path: Path, generation: str) -> None:
     """The progress callback gets every phase, in order, up to its end."""
-    make_history(tmp_path / "repo", spec_version)
+    make_history(tmp_path / "repo", generation)
     steps: list[Step] = []
     storage = LocalStorage(tmp_path / "repo")
-    collect_garbage(
-        storage, find_generation(spec_version), older_than=_now(), progress=steps.append
-    )
+    collect_garbage(storage, get_generation(generation), older_than=_now(), progress=steps.append)
     phases = list(dict.fromkeys(step.phase for step in steps))
-    assert phases[-4:] == [
-        Phase.DELETE_SNAPSHOTS,
-        Phase.DELETE_TRANSACTION_LOGS,
-        Phase.DELETE_MANIFESTS,
-        Phase.DELETE_CHUNKS,
-    ]
+    expected = [Phase.DELETE_SNAPSHOTS, Phase.DELETE_MANIFESTS, Phase.DELETE_CHUNKS]
+    if get_generation(generation).has_transaction_logs:
+        expected.insert(1, Phase.DELETE_TRANSACTION_LOGS)
+    assert [phase for phase in phases if phase in expected] == expected
+    assert phases[-1] == Phase.DELETE_CHUNKS
     assert steps[-1].done == steps[-1].total
     assert all(step.done <= step.total for step in steps)
 
 
-def test_concurrent_requests(spec_version: int) -> None:
+def test_concurrent_requests(generation: str) -> None:
     """Remote storage gets concurrent requests, within the limits, with the same result."""
-    storage, repository, _ = _garbage_and_session(spec_version)
+    storage, repository, _ = _garbage_and_session(generation)
     for number in range(6):
         repository.create_branch(f"branch-{number}", repository.lookup_branch("main"))
         commit(repository, "a", 2, number + 1, branch=f"branch-{number}")
@@ -241,7 +253,7 @@ def test_concurrent_requests(spec_version: int) -> None:
     counting = CountingStorage(LatencyStorage(storage, read_latency_ms=20))
     summary = collect_garbage(
         counting,
-        find_generation(spec_version),
+        get_generation(generation),
         older_than=_now(),
         read_limits=ReadLimits(max_snapshots_in_memory=4, max_concurrent_manifest_fetches=3),
     )
@@ -250,15 +262,15 @@ def test_concurrent_requests(spec_version: int) -> None:
     assert read_everything(Repository.open(storage)) == before
 
 
-def test_read_only_storage(tmp_path: Path, spec_version: int) -> None:
+def test_read_only_storage(tmp_path: Path, generation: str) -> None:
     """On read-only storage a dry run works, and a collection fails immediately."""
-    make_history(tmp_path / "repo", spec_version)
+    make_history(tmp_path / "repo", generation)
     storage = _ReadOnly(LocalStorage(tmp_path / "repo"))
     assert collect_garbage(
-        storage, find_generation(spec_version), older_than=_now(), dry_run=True
+        storage, get_generation(generation), older_than=_now(), dry_run=True
     ).chunks_deleted
     with pytest.raises(ReadOnlyError):
-        collect_garbage(storage, find_generation(spec_version), older_than=_now())
+        collect_garbage(storage, get_generation(generation), older_than=_now())
 
 
 class _ReadOnly(ForwardingStorage):
@@ -270,7 +282,7 @@ class _ReadOnly(ForwardingStorage):
 def test_requests(tmp_path: Path) -> None:
     """Version 2: four listings, each live snapshot and manifest once, ``repo`` once per phase."""
     root = tmp_path / "repo"
-    repository, _ = make_history(root, 2)
+    repository, _ = make_history(root, "v2")
     kept = read_everything(repository)
     manifests = {info.id for name in kept for info in repository.list_manifest_files(name)}
     counting = CountingStorage(LocalStorage(root))
@@ -284,33 +296,33 @@ def test_requests(tmp_path: Path) -> None:
     assert (counts["list"], counts["delete_many"], counts["put"], counts["copy"]) == (4, 4, 1, 1)
 
 
-def _garbage_and_session(spec_version: int) -> tuple[MemoryStorage, Repository, str]:
+def _garbage_and_session(generation: str) -> tuple[MemoryStorage, Repository, str]:
     storage = MemoryStorage()
-    repository = Repository.create(storage, UNPACKED, spec_version=spec_version)
+    repository = Repository.create(storage, UNPACKED, generation=generation)
     commit(repository, "a", 0, 1)
     unreachable = commit(repository, "a", 1, 2)
     repository.reset_branch("main", next(repository.ancestry(snapshot_id=unreachable)).parent_id)  # type: ignore[arg-type]
     return storage, repository, unreachable
 
 
-def test_commits_during_a_collection(spec_version: int) -> None:
+def test_commits_during_a_collection(generation: str) -> None:
     """Old chunks of a session are kept if it commits before the last check for new commits.
 
     This is more than is documented: the chunks are older than the cutoff.
     """
     at = 0
-    while (found := _commit_at(at, spec_version)) is not None:
+    while (found := _commit_at(at, generation)) is not None:
         assert found == 3, f"a commit before request {at} lost something"
         at += 1
     assert at > 10
 
 
-def _commit_at(at: int, spec_version: int) -> int | None:
+def _commit_at(at: int, generation: str) -> int | None:
     """Commit before one request of a collection; return the number of readable snapshots.
 
     None if the request follows the last check for new commits.
     """
-    storage, repository, _ = _garbage_and_session(spec_version)
+    storage, repository, _ = _garbage_and_session(generation)
     session = repository.writable_session("main")
     write(session, "b", 0, 42)
     requests: list[tuple[str, str]] = []
@@ -322,31 +334,35 @@ def _commit_at(at: int, spec_version: int) -> int | None:
 
     collect_garbage(
         FaultyStorage(storage, commit_once),
-        find_generation(spec_version),
+        get_generation(generation),
         older_than=_now() + timedelta(days=1),
     )
-    last_check = requests.index(("delete_many", _first_deleted_chunk(requests))) - 1
+    deletion = requests.index(("delete_many", _first_deleted_chunk(requests, generation)))
+    # The tip of a branch is found by a bounded listing, or by the request before the deletion.
+    listings = [n for n, (name, _) in enumerate(requests[:deletion]) if name == "list_first"]
+    last_check = listings[-1] if listings else deletion - 1
     return len(read_everything(Repository.open(storage))) if at < last_check else None
 
 
-def _first_deleted_chunk(requests: list[tuple[str, str]]) -> str:
-    return next(key for name, key in requests if name == "delete_many" and key[:7] == "chunks/")
+def _first_deleted_chunk(requests: list[tuple[str, str]], generation: str) -> str:
+    deleted = [key for name, key in requests if name == "delete_many"]
+    return next(key for key in deleted if find_kind(key, generation) == "chunks")
 
 
-def test_new_branch_at_an_unreachable_snapshot(spec_version: int) -> None:
+def test_new_branch_at_an_unreachable_snapshot(generation: str) -> None:
     """A new branch at a snapshot that is being collected keeps it and its files."""
-    storage, repository, unreachable = _garbage_and_session(spec_version)
+    storage, repository, unreachable = _garbage_and_session(generation)
     expected = read_snapshot(repository, unreachable)
 
     def create(number: int, name: str, key: str) -> None:
         # The collection has already marked the live files.
-        if name == "get" and key.startswith("manifests/") and not created:
+        if name == "get" and find_kind(key, generation) == "manifests" and not created:
             created.append(key)
             repository.create_branch("again", unreachable)
 
     created: list[str] = []
     summary = collect_garbage(
-        FaultyStorage(storage, create), find_generation(spec_version), older_than=_now()
+        FaultyStorage(storage, create), get_generation(generation), older_than=_now()
     )
     assert created
     assert summary.snapshots_deleted == 0
@@ -355,7 +371,7 @@ def test_new_branch_at_an_unreachable_snapshot(spec_version: int) -> None:
 
 def test_commit_on_a_snapshot_being_collected() -> None:
     """Version 2: a commit on a snapshot that is being collected restarts the collection."""
-    storage, repository, unreachable = _garbage_and_session(2)
+    storage, repository, unreachable = _garbage_and_session("v2")
     repository.create_branch("again", unreachable)
     session = repository.writable_session("again")
     write(session, "a", 2, 3)
@@ -380,7 +396,7 @@ def test_commit_on_a_snapshot_being_collected() -> None:
 def test_uploads_of_killed_writers_are_deleted(tmp_path: Path) -> None:
     """The staged file of a killed writer is deleted, that of a running writer is kept."""
     root = tmp_path / "repo"
-    repository, _ = make_history(root, 2)
+    repository, _ = make_history(root, "v2")
     repository.garbage_collect(_now())
 
     def start(key: str) -> subprocess.Popen[str]:

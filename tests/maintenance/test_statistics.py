@@ -29,9 +29,9 @@ def _virtual(session: Session, name: str, location: str, offset: int, length: in
         )
 
 
-def test_each_byte_range_counts_once(spec_version: int) -> None:
+def test_each_byte_range_counts_once(generation: str) -> None:
     """Native and virtual ranges count once in all snapshots; inline bytes once per manifest."""
-    repository = Repository.create(MemoryStorage(), UNPACKED, spec_version=spec_version)
+    repository = Repository.create(MemoryStorage(), UNPACKED, generation=generation)
     commit(repository, "a", 0, 1)
     commit(repository, "a", 1, 2)  # keeps the three chunks of the first
     assert repository.chunk_storage_stats() == ChunkStorageStats(native_bytes=6 * 800)
@@ -57,9 +57,9 @@ def test_each_byte_range_counts_once(spec_version: int) -> None:
     assert stats + stats == ChunkStorageStats(12 * 800, 10 * 16, 4 * 32)
 
 
-def test_deprecated_total(spec_version: int) -> None:
+def test_deprecated_total(generation: str) -> None:
     """The deprecated method counts chunk files only, and names its replacement."""
-    repository = Repository.create(MemoryStorage(), UNPACKED, spec_version=spec_version)
+    repository = Repository.create(MemoryStorage(), UNPACKED, generation=generation)
     commit(repository, "a", 0, 1)
     with pytest.warns(DeprecationWarning, match="chunk_storage_stats"):
         assert repository.total_chunks_storage() == 3 * 800

@@ -50,7 +50,7 @@ def test_same_as_icechunk(tmp_path: Path, run_icechunk2: Icechunk, name: str) ->
     if name in NAMES:
         shutil.copytree(Golden(name).repository, ours)
     else:
-        repository, _ = make_history(ours, 1)
+        repository, _ = make_history(ours, "v1")
         repository.save_config()
     shutil.copytree(ours, theirs)
     before = Repository.open(LocalStorage(ours))
@@ -72,7 +72,7 @@ def test_same_as_icechunk(tmp_path: Path, run_icechunk2: Icechunk, name: str) ->
 def test_dry_run(tmp_path: Path) -> None:
     """A dry run reads everything and changes nothing."""
     root = tmp_path / "repo"
-    repository, _ = make_history(root, 1)
+    repository, _ = make_history(root, "v1")
     before = _all_files(root)
     again = upgrade_icechunk_repository(repository, dry_run=True)
     assert again.spec_version == repository.spec_version == SpecVersion.v1
@@ -82,7 +82,7 @@ def test_dry_run(tmp_path: Path) -> None:
 def test_upgraded_repository(tmp_path: Path) -> None:
     """Data, branches, tags and deleted names are unchanged, and new commits work."""
     root = tmp_path / "repo"
-    repository, ids = make_history(root, 1)
+    repository, ids = make_history(root, "v1")
     repository.set_default_commit_metadata({"by": "me"})
     before = read_everything(repository)
     after = upgrade_icechunk_repository(repository, dry_run=False, prefetch_concurrency=2)
@@ -107,7 +107,7 @@ def test_upgraded_repository(tmp_path: Path) -> None:
 
 def test_the_old_object(tmp_path: Path) -> None:
     """The object that was opened as version 1 raises an error that says how to reopen it."""
-    repository, _ = make_history(tmp_path / "repo", 1)
+    repository, _ = make_history(tmp_path / "repo", "v1")
     upgrade_icechunk_repository(repository, dry_run=False)
     for copy in (repository, pickle.loads(pickle.dumps(repository))):  # noqa: S301
         with pytest.raises(RuntimeError, match="was upgraded"):
@@ -117,7 +117,7 @@ def test_the_old_object(tmp_path: Path) -> None:
 def test_files_of_version_1_may_remain(tmp_path: Path) -> None:
     """Readers open version 2 if the files of version 1 remain."""
     root = tmp_path / "repo"
-    repository, ids = make_history(root, 1)
+    repository, ids = make_history(root, "v1")
     before = _all_files(root)
     after = upgrade_icechunk_repository(repository, dry_run=False, delete_unused_v1_files=False)
     left = _all_files(root)

@@ -28,6 +28,7 @@ from icefloe.storage import in_memory_storage, local_filesystem_storage
 from icefloe.storage.forwarding import ForwardingStorage
 from icefloe.storage.latency import LatencyStorage
 from support.counting_storage import CountingStorage, overlapping
+from support.generations import GENERATION_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -57,7 +58,7 @@ class WithoutListing(ForwardingStorage):
 class Setup:
     """A repository with one array of four chunks, none of them inlined."""
 
-    spec_version: int
+    generation: str
     inner: Storage
     storage: CountingStorage
 
@@ -108,11 +109,11 @@ def open_array(session: Any, mode: Any = "r") -> Any:
     return zarr.open_array(session.store, path="a", mode=mode)
 
 
-@pytest.fixture(params=[1, 2], ids=["v1", "v2"])
+@pytest.fixture(params=GENERATION_NAMES)
 def setup(request: pytest.FixtureRequest) -> Setup:
     inner = in_memory_storage()
     config = RepositoryConfig(inline_chunk_threshold_bytes=0)
-    repository = Repository.create(inner, config, spec_version=request.param)
+    repository = Repository.create(inner, config, generation=request.param)
     session = repository.writable_session("main")
     zarr.create_array(session.store, name="a", shape=(8,), chunks=(2,), dtype="i8")[:] = 1
     repository.create_tag("t", session.commit("made"))
@@ -128,7 +129,7 @@ def test_one_chunk_from_nothing(setup: Setup, monkeypatch: pytest.MonkeyPatch) -
     setup.slow_down()
     session = Repository.open(setup.storage).readonly_session("main")
     assert open_array(session)[0:2].tolist() == [1, 1]
-    if setup.spec_version == 2:
+    if setup.generation == "v2":
         assert setup.requests() == ["get repo", "get snapshot", "get manifest", "get chunk"]
         return
     assert overlapping([setup.call("get config"), setup.call("get branch")])
@@ -158,7 +159,7 @@ def test_a_commit_of_one_chunk(setup: Setup) -> None:
     setup.slow_down()
     repository = Repository.open(setup.storage)
     setup.requests()
-    refs = "get branch" if setup.spec_version == 1 else "get repo"
+    refs = "get branch" if setup.generation == "v1" else "get repo"
     session = repository.writable_session("main")
     assert setup.requests() == [refs, "get snapshot"]
     open_array(session, "r+")[0:2] = 5
@@ -169,7 +170,7 @@ def test_a_commit_of_one_chunk(setup: Setup) -> None:
     first, second, *rest = setup.requests()
     assert (first, second) == (refs, "get manifest")
     assert sorted(rest[:3]) == sorted(files)
-    if setup.spec_version == 1:
+    if setup.generation == "v1":
         assert rest[3:] == ["put branch"]
     else:
         assert rest[3:] == ["copy repo", "put repo"]
@@ -189,12 +190,12 @@ def test_chunks_are_written_side_by_side(setup: Setup) -> None:
     assert setup.storage.most_at_once() == 4
     assert setup.requests() == ["put chunk"] * 4
     session.commit("all")
-    assert len(setup.requests()) == (6 if setup.spec_version == 1 else 7)
+    assert len(setup.requests()) == (6 if setup.generation == "v1" else 7)
 
 
 def test_looking_things_up(setup: Setup) -> None:
     """Names are one request each, one more for what version 1 keeps in files of its own."""
-    is_v1 = setup.spec_version == 1
+    is_v1 = setup.generation == "v1"
     assert Repository.exists(setup.storage)
     assert setup.requests() == (["head repo", "head branch"] if is_v1 else ["head repo"])
     assert not Repository.exists(WithoutListing(in_memory_storage()))
@@ -220,7 +221,7 @@ def test_forks(setup: Setup, tmp_path: Path) -> None:
     session.fork()
     assert setup.requests() == []
     local = local_filesystem_storage(tmp_path)
-    repository = Repository.create(local, spec_version=setup.spec_version)
+    repository = Repository.create(local, generation=setup.generation)
     with repository.transaction("main", message="made") as store:
         zarr.create_array(store, name="a", shape=(8,), chunks=(2,), dtype="i8")
     fork = pickle.loads(pickle.dumps(repository.writable_session("main").fork()))  # noqa: S301
@@ -246,7 +247,7 @@ def test_a_split_array(setup: Setup) -> None:
     setup.requests()
     session.commit("one")
     assert sorted(setup.requests())[:2] == sorted(
-        ["get manifest", "get branch" if setup.spec_version == 1 else "copy repo"]
+        ["get manifest", "get branch" if setup.generation == "v1" else "copy repo"]
     )
     assert len(_manifests(setup) & before) == 3
 

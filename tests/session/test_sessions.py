@@ -23,6 +23,7 @@ from icefloe.errors import (
     SessionStateError,
     SnapshotNotFoundError,
 )
+from icefloe.format.generation import get_generation
 from icefloe.model.config import RepositoryConfig
 from icefloe.model.virtual_chunk_spec import VirtualChunkSpec
 from icefloe.repository import Repository
@@ -30,6 +31,7 @@ from icefloe.snapshots import Diff
 from icefloe.storage import MemoryStorage
 from icefloe.types import ChunkType, SessionMode
 from support.counting_storage import CountingStorage
+from support.generations import WITHOUT_REPO_INFO
 from support.zarr_nodes import array, contents, delete, delete_node, get, group, put
 
 if TYPE_CHECKING:
@@ -38,21 +40,15 @@ if TYPE_CHECKING:
     from icefloe.session import Session
 
 
-@pytest.fixture(params=[1, 2], ids=["v1", "v2"])
-def spec_version(request: pytest.FixtureRequest) -> int:
-    version: int = request.param
-    return version
-
-
 @pytest.fixture
 def storage() -> CountingStorage:
     return CountingStorage(MemoryStorage())
 
 
 @pytest.fixture
-def repository(storage: CountingStorage, spec_version: int) -> Repository:
+def repository(storage: CountingStorage, generation: str) -> Repository:
     config = RepositoryConfig(inline_chunk_threshold_bytes=5)
-    repository = Repository.create(storage, config, spec_version=spec_version)
+    repository = Repository.create(storage, config, generation=generation)
     session = repository.writable_session("main")
     put(session.store, "zarr.json", group())
     put(session.store, "g/zarr.json", group())
@@ -148,7 +144,8 @@ def test_stale_sessions(repository: Repository, storage: CountingStorage) -> Non
     put(other.store, "g/a/c/3", b"theirs")
     tip = other.commit("theirs")
     before = contents(session.store)
-    for act in (_ENDS["commit"], *([_ENDS["amend"]] if repository.spec_version == 2 else [])):
+    can_amend = get_generation(repository.generation).has_repo_info
+    for act in (_ENDS["commit"], *([_ENDS["amend"]] if can_amend else [])):
         with pytest.raises(ConflictError) as caught:
             act(session)
         assert caught.value.kind is ErrorKind.COMMIT_CONFLICT
@@ -347,10 +344,11 @@ def test_another_number_of_dimensions(how: str) -> None:
     assert found == {"/a": [[0, 1], [2]] if how == "commit" else [[0, 1]]}
 
 
-def test_amend_needs_version_2() -> None:
-    """Version 1 cannot amend, and says so before it writes anything."""
+@pytest.mark.parametrize("generation", WITHOUT_REPO_INFO)
+def test_amend_needs_version_2(generation: str) -> None:
+    """Other generations cannot amend, and say so before they write anything."""
     storage = CountingStorage(MemoryStorage())
-    session = Repository.create(storage).writable_session("main")
+    session = Repository.create(storage, generation=generation).writable_session("main")
     put(session.store, "zarr.json", group())
     kind = ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION
     _assert_refused(session, storage, _ENDS["amend"], FormatError, kind)
@@ -543,8 +541,8 @@ def test_zarr_end_to_end(repository: Repository) -> None:
         assert found.tolist() == list(range(1, expected + 1))
 
 
-def test_error_for_a_missing_path_lists_its_siblings() -> None:
-    repository = Repository.create(MemoryStorage())
+def test_error_for_a_missing_path_lists_its_siblings(generation: str) -> None:
+    repository = Repository.create(MemoryStorage(), generation=generation)
     with repository.transaction("main", message="some") as store:
         for name in ("air", "rain/day", "rain/night"):
             zarr.create_array(store, name=name, shape=(1,), dtype="i4")

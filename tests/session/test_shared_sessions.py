@@ -191,9 +191,9 @@ def test_reads_during_commits(repository: Repository) -> None:
         assert set(found) == {data}
 
 
-def test_looking_at_a_session_that_is_written_to(tmp_path: Path) -> None:
+def test_looking_at_a_session_that_is_written_to(tmp_path: Path, generation: str) -> None:
     """Its changes can be counted, forked and pickled while they grow."""
-    repository = Repository.create(local_filesystem_storage(str(tmp_path)))
+    repository = Repository.create(local_filesystem_storage(str(tmp_path)), generation=generation)
     session = repository.writable_session("main")
     fork = session.fork()
     put(fork.store, "many/zarr.json", array((1000,)))

@@ -12,6 +12,7 @@ from icefloe.repository import Repository
 from icefloe.session.connection import _unpickled
 from icefloe.storage import LocalStorage, MemoryStorage
 from support.counting_storage import CountingStorage
+from support.generations import find_kind
 
 if TYPE_CHECKING:
     from icefloe.session import Session
@@ -54,14 +55,14 @@ def with_an_array(repository: Repository) -> Session:
     return repository.readonly_session("main")
 
 
-def test_many_tasks_fetch_the_snapshot_once() -> None:
+def test_many_tasks_fetch_the_snapshot_once(generation: str) -> None:
     storage = RecalledStorage(MemoryStorage())
-    reader = with_an_array(Repository.create(storage))
+    reader = with_an_array(Repository.create(storage, generation=generation))
     storage.forget()
     task = pickle.dumps(reader)
     for _ in range(20):
         assert can_read(pickle.loads(task))  # noqa: S301
-    asked = [key.split("/")[0] for key in storage.keys(None)]
+    asked = [find_kind(key, generation) for key in storage.keys(None)]
     assert {kind: asked.count(kind) for kind in set(asked)} == {
         "snapshots": 1,
         "manifests": 1,
@@ -99,11 +100,11 @@ def test_what_copies_record_with_commits_stays_their_own(repository: Repository)
     assert other.default_commit_metadata == {}
 
 
-def test_few_connections_are_kept(tmp_path: Any) -> None:
+def test_few_connections_are_kept(tmp_path: Any, generation: str) -> None:
     """A worker that serves many repositories forgets the oldest."""
     pickles = []
     for number in range(6):
-        made = Repository.create(LocalStorage(tmp_path / f"{number}"))
+        made = Repository.create(LocalStorage(tmp_path / f"{number}"), generation=generation)
         pickles.append(pickle.dumps(made.readonly_session("main")))
     copies = [pickle.loads(data) for data in pickles]  # noqa: S301
     again = [pickle.loads(data) for data in reversed(pickles)]  # noqa: S301

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from importlib import import_module
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,11 +27,13 @@ from zarr.core.dtype import data_type_registry
 from zarr.core.sync import _collect_aiterator, sync
 
 from icefloe.errors import ErrorKind, FormatError
+from icefloe.format.generation import get_generation
 from icefloe.model.config import PackingConfig, RepositoryConfig
 from icefloe.model.zarr_keys import MetadataKey, parse_key
 from icefloe.repository import Repository
 from icefloe.storage import in_memory_storage, local_filesystem_storage
 from support import zarr_documents
+from support.generations import GENERATION_NAMES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,11 +57,11 @@ KNOWS_RECTILINEAR = "array.rectilinear_chunks" in zarr.config
 class Place:
     """A repository on disk, to be changed in sessions and compared with what others read."""
 
-    def __init__(self, folder: Path, spec_version: int, config: RepositoryConfig | None) -> None:
-        self.spec_version = spec_version
+    def __init__(self, folder: Path, generation: str, config: RepositoryConfig | None) -> None:
+        self.generation = generation
         self._folder = folder
         self._config = config
-        Repository.create(local_filesystem_storage(folder), config, spec_version=spec_version)
+        Repository.create(local_filesystem_storage(folder), config, generation=generation)
 
     def session(self) -> Session:
         repository = Repository.open(local_filesystem_storage(self._folder), self._config)
@@ -70,7 +73,7 @@ class Place:
 
     def wheel(self) -> Store | None:
         """Return the store of the real Icechunk, None where it does not read this generation."""
-        if self.spec_version == 2 and not WHEEL_READS_V2:
+        if self.generation == "v2" and not WHEEL_READS_V2:
             return None
         storage = icechunk.local_filesystem_storage(str(self._folder))
         store: Store = icechunk.Repository.open(storage).readonly_session("main").store
@@ -97,13 +100,13 @@ def contents(store: Store) -> dict[str, bytes]:
     return {key: value.to_bytes() for key, value in values.items() if value is not None}
 
 
-@pytest.fixture(params=[(1, "plain"), (2, "plain"), (2, "packed")])
+@pytest.fixture(params=[*product(GENERATION_NAMES, ["plain"]), ("v2", "packed")])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    spec_version, kind = request.param
+    generation, kind = request.param
     config = RepositoryConfig(inline_chunk_threshold_bytes=32)
     if kind == "packed":
         config.packing = PackingConfig()
-    return Place(tmp_path / "repository", spec_version, config)
+    return Place(tmp_path / "repository", generation, config)
 
 
 def _numbers(dtype: str) -> NDArray[Any]:
@@ -292,9 +295,9 @@ def test_dimension_names_and_attributes(place: Place) -> None:
 
 
 @pytest.mark.parametrize("write_empty_chunks", [True, False])
-def test_empty_chunks(*, write_empty_chunks: bool) -> None:
+def test_empty_chunks(generation: str, *, write_empty_chunks: bool) -> None:
     """Chunks of fill values are kept with write_empty_chunks, and deleted otherwise."""
-    repository = Repository.create(in_memory_storage())
+    repository = Repository.create(in_memory_storage(), generation=generation)
     with zarr.config.set({"array.write_empty_chunks": write_empty_chunks}):
         session = repository.writable_session("main")
         array = zarr.create_array(session.store, shape=(4,), chunks=(2,), dtype="i4")
@@ -391,9 +394,9 @@ def test_groups_and_members(place: Place) -> None:
         assert list(reader["wide"].arrays()) == []
 
 
-def test_opening_with_and_without_consolidated_metadata() -> None:
+def test_opening_with_and_without_consolidated_metadata(generation: str) -> None:
     """Consolidated metadata is not supported; requiring it raises Zarr's error."""
-    session = Repository.create(in_memory_storage()).writable_session("main")
+    session = Repository.create(in_memory_storage(), generation=generation).writable_session("main")
     zarr.create_array(session.store, name="a", shape=(2,), dtype="i4")[:] = 4
     assert not session.store.supports_consolidated_metadata
     for wanted in (None, False):
@@ -414,14 +417,13 @@ RECTILINEAR = {
 }
 
 
-@pytest.mark.parametrize("spec_version", [1, 2])
-def test_rectilinear_grids(tmp_path: Path, spec_version: int) -> None:
+def test_rectilinear_grids(tmp_path: Path, generation: str) -> None:
     """Version 2 stores grids of unequal chunks, numbered by their edges; version 1 refuses."""
-    place = Place(tmp_path / "repository", spec_version, None)
+    place = Place(tmp_path / "repository", generation, None)
     session = place.session()
     zarr.group(session.store)
     document = cpu.Buffer.from_bytes(zarr_documents.array((10, 10), chunk_grid=RECTILINEAR))
-    if spec_version == 1:
+    if not get_generation(generation).has_rectilinear_grids:
         with pytest.raises(FormatError) as caught:
             sync(session.store.set("a/zarr.json", document))
         assert caught.value.kind is ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION
@@ -446,7 +448,7 @@ def test_rectilinear_grids(tmp_path: Path, spec_version: int) -> None:
 )
 def test_rectilinear_arrays(tmp_path: Path) -> None:
     """Zarr writes, resizes and reads an array of unequal chunks."""
-    place = Place(tmp_path / "repository", 2, None)
+    place = Place(tmp_path / "repository", "v2", None)
     data = np.arange(100).reshape(10, 10)
     with zarr.config.set({"array.rectilinear_chunks": True}):
         session = place.session()

@@ -376,9 +376,9 @@ def test_partial_writes(watched: Watched) -> None:
     "encoding", [{"name": "default", "separator": "."}, {"name": "v2", "separator": "."}]
 )
 @pytest.mark.filterwarnings("ignore:.*v2 chunk key encoding")
-def test_other_chunk_key_encodings(encoding: Any) -> None:
+def test_other_chunk_key_encodings(encoding: Any, generation: str) -> None:
     """An array with other chunk keys is refused; where others stored one, it can be looked at."""
-    repository = Repository.create(in_memory_storage())
+    repository = Repository.create(in_memory_storage(), generation=generation)
     session = repository.writable_session("main")
     with pytest.raises(InvalidInputError, match="'default' with the separator '/'") as caught:
         zarr.create_array(
@@ -427,13 +427,13 @@ RANGES: list[tuple[ByteRequest | None, bytes]] = [
 
 @pytest.mark.parametrize("latency_ms", [0, 1])
 @pytest.mark.parametrize("kind", ["inline", "native", "packed"])
-def test_byte_ranges(kind: str, latency_ms: int) -> None:
+def test_byte_ranges(kind: str, latency_ms: int, generation: str) -> None:
     """A range means what a slice means, wherever the bytes are: nothing lies past the end."""
     config = RepositoryConfig(inline_chunk_threshold_bytes=512 if kind == "inline" else 0)
     if kind == "packed":
         config.packing = PackingConfig()
     storage = LatencyStorage(in_memory_storage(), read_latency_ms=latency_ms)
-    session = Repository.create(storage, config).writable_session("main")
+    session = Repository.create(storage, config, generation=generation).writable_session("main")
     document = zarr_documents.array((4,), attributes={"long": "x" * 100})
     session.store.set_sync("zarr.json", _buffer(document))
     session.store.set_sync("c/0", _buffer(b"before"))

@@ -276,13 +276,10 @@ def test_a_failing_request_reaches_everybody_who_waits() -> None:
 
 
 @pytest.mark.parametrize("config", [NATIVE, PACKED], ids=["native", "packed"])
-@pytest.mark.parametrize("spec_version", [1, 2])
-def test_s3(s3: Storage, config: RepositoryConfig, spec_version: int) -> None:
+def test_s3(s3: Storage, config: RepositoryConfig, generation: str) -> None:
     """A real object store: arrays are written and read back, several requests at a time."""
     counting = CountingStorage(s3)
-    session = Repository.create(counting, config, spec_version=spec_version).writable_session(
-        "main"
-    )
+    session = Repository.create(counting, config, generation=generation).writable_session("main")
     assert not session.store._supports_sync_io
     root = zarr.group(session.store)
     array = root.create_array("a", shape=DATA.shape, chunks=(1, 256), dtype="i4", compressors=None)

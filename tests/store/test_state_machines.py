@@ -14,6 +14,7 @@ from zarr.core.buffer import cpu, default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.testing.stateful import ZarrHierarchyStateMachine, ZarrStoreStateMachine
 
+from icefloe.format.generation import get_generation
 from icefloe.model.config import PackingConfig, RepositoryConfig
 from icefloe.repository import Repository
 from icefloe.storage import in_memory_storage
@@ -48,10 +49,10 @@ class Hierarchy(ZarrHierarchyStateMachine):
 
     store: IcechunkStore
 
-    def __init__(self, spec_version: int, config: RepositoryConfig) -> None:
+    def __init__(self, generation: str, config: RepositoryConfig) -> None:
         self._storage = in_memory_storage()
         self._config = config
-        repository = Repository.create(self._storage, config, spec_version=spec_version)
+        repository = Repository.create(self._storage, config, generation=generation)
         super().__init__(repository.writable_session("main").store)
 
     @rule()
@@ -121,19 +122,20 @@ def _without_names(document: bytes) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "spec_version, config", [(1, "inline"), (1, "packed"), (2, "inline"), (2, "native")]
+    "generation, config", [("v1", "inline"), ("v1", "packed"), ("v2", "inline"), ("v2", "native")]
 )
-def test_hierarchy(spec_version: int, config: str) -> None:
+def test_hierarchy(generation: str, config: str) -> None:
     """Whatever zarr does to a hierarchy, a repository ends up with the bytes of the model."""
-    make: Any = lambda: Hierarchy(spec_version, CONFIGS[config])  # noqa: E731 - hypothesis says type
-    with zarr.config.set(_rectilinear(spec_version)):
+    make: Any = lambda: Hierarchy(generation, CONFIGS[config])  # noqa: E731 - hypothesis says type
+    with zarr.config.set(_rectilinear(generation)):
         run_state_machine_as_test(make, settings=BOUNDED)
 
 
-def _rectilinear(spec_version: int) -> dict[str, Any]:
+def _rectilinear(generation: str) -> dict[str, Any]:
     """Let zarr's strategies draw rectilinear grids, where zarr and the repository have them."""
     known = "array.rectilinear_chunks" in zarr.config
-    return {"array.rectilinear_chunks": spec_version == 2} if known else {}
+    has_grids = get_generation(generation).has_rectilinear_grids
+    return {"array.rectilinear_chunks": has_grids} if known else {}
 
 
 ARRAYS = ["a", "b/c", "b/c2"]

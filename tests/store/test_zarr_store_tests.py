@@ -87,8 +87,8 @@ class TestIcechunkStore(StoreTests[IcechunkStore, cpu.Buffer]):
 
     @pytest.fixture
     def store_kwargs(self, storage: Storage) -> dict[str, Any]:
-        version = 1 if isinstance(storage, MemoryStorage) else 2
-        repository = Repository.create(storage, spec_version=version)
+        generation = "v1" if isinstance(storage, MemoryStorage) else "v2"
+        repository = Repository.create(storage, generation=generation)
         return {"session": repository.writable_session("main")}
 
     # Zarr's fixtures are coroutines, which takes a plugin of pytest.

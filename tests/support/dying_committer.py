@@ -1,15 +1,15 @@
 """A committer that is killed before each of its storage calls in turn; run by `test_killed`.
 
-``python dying_committer.py DIRECTORY SCENARIO SPEC_VERSION SETTINGS`` prints, as JSON, what a
-survivor finds after each death. Every death happens in a child of its own; everything goes through
-the synchronous methods of the store, because a child of a fork has none of its parent's threads.
+``python dying_committer.py PLACE SCENARIO GENERATION SETTINGS`` prints, as JSON, what a survivor
+finds after each death; PLACE is a directory, or the arguments of ``s3_storage`` as JSON. Everything
+happens in children, because clients of S3 have threads, which do not survive a fork, and goes
+through the synchronous methods of the store.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import sys
 from itertools import count
@@ -27,8 +27,12 @@ from icefloe.model.manifest_config import (
     ManifestSplittingConfig,
 )
 from icefloe.repository import Repository
-from icefloe.storage import Fresh, LocalStorage, Overwrite
+from icefloe.storage import Fresh, LocalStorage, Overwrite, s3_storage
 from icefloe.storage.forwarding import ForwardingStorage, Request
+
+sys.path.append(str(Path(__file__).parents[1]))
+
+from support import zarr_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,22 +104,11 @@ def read(session: Session) -> Content:
 
 
 def array(chunks: int) -> str:
-    return json.dumps(
-        {
-            "zarr_format": 3,
-            "node_type": "array",
-            "shape": [chunks * 4],
-            "data_type": "uint8",
-            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4]}},
-            "chunk_key_encoding": {"name": "default"},
-            "fill_value": 0,
-            "codecs": [{"name": "bytes"}],
-        }
-    )
+    return zarr_nodes.array([chunks * 4], [4]).decode()
 
 
 def group(**attributes: Any) -> str:
-    return json.dumps({"zarr_format": 3, "node_type": "group", "attributes": attributes})
+    return zarr_nodes.group(**attributes).decode()
 
 
 def chunks_of(path: str, word: str) -> Content:
@@ -148,11 +141,39 @@ NAMES = {
 }
 
 
-def prepare(root: Path, spec_version: int, config: RepositoryConfig) -> None:
+def open_place(place: str, name: str) -> Storage:
+    """Return the storage of one repository below a place."""
+    if place.startswith("{"):
+        arguments = json.loads(place)
+        return s3_storage(**(arguments | {"prefix": f"{arguments['prefix']}/{name}"}))
+    return LocalStorage(Path(place) / name, durable=False)
+
+
+def copy(source: Storage, target: Storage) -> None:
+    """Copy all files of a repository."""
+    for info in source.list():
+        target.put(info.key, source.get(info.key).data)
+
+
+def run_in_child(act: Callable[[], object]) -> tuple[bool, Any]:
+    """Run a function in a child; returns whether the child was killed, and what it returned."""
+    answer, answers = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(answer)
+        os.write(answers, json.dumps(act()).encode())
+        os._exit(0)
+    os.close(answers)
+    with os.fdopen(answer) as pipe:
+        text = pipe.read()
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status) or os.waitstatus_to_exitcode(status) == 0
+    return os.WIFSIGNALED(status), json.loads(text) if text else None
+
+
+def prepare(storage: Storage, generation: str, config: RepositoryConfig) -> None:
     """Make a repository with the old content in its second commit."""
-    repository = Repository.create(
-        LocalStorage(root, durable=False), config, spec_version=spec_version
-    )
+    repository = Repository.create(storage, config, generation=generation)
     for message, content in (("base", {"zarr.json": group()}), ("old", OLD)):
         session = repository.writable_session("main")
         write(session, content)
@@ -165,15 +186,15 @@ def commit(storage: Storage, method: str) -> None:
     getattr(session, method)("new")
 
 
-def survey(root: Path) -> dict[str, Any]:
+def survey(storage: Storage) -> dict[str, Any]:
     """Tell what a survivor finds, and whether it can go on."""
-    repository = Repository.open(LocalStorage(root, durable=False))
+    repository = Repository.open(storage)
     found = read(repository.readonly_session("main"))
     history = [info.message for info in repository.ancestry(branch="main")]
     session = repository.writable_session("main")
     write(session, LATER)
     session.commit("later")
-    again = Repository.open(LocalStorage(root, durable=False))
+    again = Repository.open(storage)
     later = [info.message for info in again.ancestry(branch="main")]
     return {
         "content": NAMES.get(json.dumps(found, sort_keys=True), "something else"),
@@ -182,17 +203,16 @@ def survey(root: Path) -> dict[str, Any]:
     }
 
 
-def create(storage: Storage, spec_version: int, config: RepositoryConfig) -> None:
-    Repository.create(storage, config, spec_version=spec_version)
+def create(storage: Storage, generation: str, config: RepositoryConfig) -> None:
+    Repository.create(storage, config, generation=generation)
 
 
-def survey_creation(root: Path, spec_version: int, config: RepositoryConfig) -> dict[str, Any]:
+def survey_creation(storage: Storage, generation: str, config: RepositoryConfig) -> dict[str, Any]:
     """Tell whether there is a repository, and whether one can be created where there is none."""
-    storage = LocalStorage(root, durable=False)
     exists = Repository.exists(storage)
     other = RepositoryConfig(inline_chunk_threshold_bytes=INLINE_BYTES + 1)
     try:
-        Repository.create(storage, other, spec_version=spec_version)
+        Repository.create(storage, other, generation=generation)
     except AlreadyExistsError:
         created = False
     else:
@@ -212,37 +232,38 @@ def survey_creation(root: Path, spec_version: int, config: RepositoryConfig) -> 
     }
 
 
-def main(base: Path, scenario: str, spec_version: int, settings: str) -> None:
+def main(place: str, scenario: str, generation: str, settings: str) -> None:
     config = config_of(settings)
-    if scenario != "create":
-        prepare(base / "prepared", spec_version, config)
+    creates = scenario == "create"
+    if not creates:
+        run_in_child(lambda: prepare(open_place(place, "prepared"), generation, config))
+
+    def work(name: str, number: int, *, torn: bool) -> None:
+        storage = open_place(place, name)
+        if not creates:
+            copy(open_place(place, "prepared"), storage)
+        dying = DyingStorage(storage, number, torn=torn)
+        if creates:
+            create(dying, generation, config)
+        else:
+            commit(dying, scenario)
+
+    def look(name: str) -> dict[str, Any]:
+        storage = open_place(place, name)
+        return survey_creation(storage, generation, config) if creates else survey(storage)
+
     found = []
-    for torn in (False, True):
+    # Objects of S3 are written whole or not at all.
+    for torn in (False,) if place.startswith("{") else (False, True):
         for number in count():
-            root = base / f"{torn}-{number}"
-            if scenario != "create":
-                shutil.copytree(base / "prepared", root)
-            child = os.fork()
-            if child == 0:
-                storage = DyingStorage(LocalStorage(root, durable=False), number, torn=torn)
-                if scenario == "create":
-                    create(storage, spec_version, config)
-                else:
-                    commit(storage, scenario)
-                os._exit(0)
-            _, status = os.waitpid(child, 0)
-            assert os.WIFSIGNALED(status) or os.waitstatus_to_exitcode(status) == 0
-            survivor = (
-                survey_creation(root, spec_version, config)
-                if scenario == "create"
-                else survey(root)
-            )
-            found.append({"torn": torn, "killed": os.WIFSIGNALED(status), **survivor})
-            shutil.rmtree(root)
-            if not os.WIFSIGNALED(status):
+            name = f"{torn}-{number}"
+            killed, _ = run_in_child(lambda: work(name, number, torn=torn))  # noqa: B023
+            _, survivor = run_in_child(lambda: look(name))  # noqa: B023
+            found.append({"torn": torn, "killed": killed, **survivor})
+            if not killed:
                 break
     sys.stdout.write(json.dumps(found))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4])
+    main(*sys.argv[1:])

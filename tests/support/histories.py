@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import numpy as np
 import zarr
 
+from icefloe.format.generation import GENERATIONS, get_generation
 from icefloe.model.config import PackingConfig, RepositoryConfig
 from icefloe.repository import Repository
 from icefloe.storage import LocalStorage
@@ -21,6 +23,12 @@ if TYPE_CHECKING:
 FIRST_WRITTEN = datetime(2020, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 UNPACKED = RepositoryConfig(packing=PackingConfig(max_chunk_bytes=0))
+_FOLDERS = {
+    kind.prefix
+    for generation in GENERATIONS.values()
+    for kind in (getattr(generation.layout, field.name) for field in fields(generation.layout))
+    if kind is not None
+}
 SHAPE, CHUNKS = (4, 300), (1, 100)
 
 
@@ -42,7 +50,7 @@ def commit(repository: Repository, name: str, row: int, value: float, branch: st
     return session.commit(f"{name}[{row}] = {value:g}")
 
 
-def make_history(root: Path, spec_version: int) -> tuple[Repository, list[str]]:
+def make_history(root: Path, generation: str) -> tuple[Repository, list[str]]:
     """Make a history of six commits on main, with branches, tags and what nothing points at.
 
     Returns the repository and its snapshots: the first one, six on main, two on the branch dev
@@ -51,7 +59,7 @@ def make_history(root: Path, spec_version: int) -> tuple[Repository, list[str]]:
     the first.
     """
     repository = Repository.create(
-        LocalStorage(root, durable=False), UNPACKED, spec_version=spec_version
+        LocalStorage(root, durable=False), UNPACKED, generation=generation
     )
     ids = [repository.lookup_branch("main")]
     _age(root, 0)
@@ -70,7 +78,7 @@ def make_history(root: Path, spec_version: int) -> tuple[Repository, list[str]]:
     write(session, "c", 0, 10)
     ids.append(session.flush("detached"))
     _age(root, 10)
-    if spec_version == 2:
+    if get_generation(generation).has_repo_info:
         ids.append(commit(repository, "c", 0, 11, branch="dev"))
         _age(root, 11)
         session = repository.writable_session("dev")
@@ -80,8 +88,9 @@ def make_history(root: Path, spec_version: int) -> tuple[Repository, list[str]]:
     repository.create_tag("first", ids[0])
     repository.create_tag("old", ids[1])
     repository.create_tag("three", ids[3])
-    repository.create_tag("gone", ids[4])
-    repository.delete_tag("gone")
+    if get_generation(generation).can_delete_tags:
+        repository.create_tag("gone", ids[4])
+        repository.delete_tag("gone")
     repository.create_branch("same-as-main", ids[6])
     session = repository.writable_session("main")
     write(session, "a", 0, -1)  # chunks that no commit ever had
@@ -94,12 +103,8 @@ def written_at(number: int) -> datetime:
 
 
 def files(root: Path) -> set[str]:
-    """List the immutable files of a repository."""
-    return {
-        str(path.relative_to(root))
-        for kind in ("snapshots", "transactions", "manifests", "chunks")
-        for path in (root / kind).glob("*")
-    }
+    """List the immutable files of a repository of any generation."""
+    return {str(path.relative_to(root)) for kind in _FOLDERS for path in (root / kind).glob("*")}
 
 
 def read_everything(repository: Repository) -> dict[str, dict[str, bytes]]:

@@ -10,6 +10,7 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+from icefloe.format.generation import get_generation
 from icefloe.repository import Repository
 from icefloe.storage import LocalStorage
 from support.histories import commit, write
@@ -31,7 +32,7 @@ def main() -> None:
         repository.create_branch(branch, repository.lookup_branch("main"))
         commit(repository, "b", number % 4, number, branch=branch)
         repository.delete_branch(branch)
-        if number % 5 == 4 and repository.spec_version == 2:
+        if number % 5 == 4 and get_generation(repository.generation).has_repo_info:
             session = repository.writable_session("main")
             write(session, "c", number % 4, number)
             session.amend(f"amended {number}")

@@ -140,7 +140,7 @@ class Place:
     def prefix(self) -> str:
         return f"{self.folder.as_uri()}/"
 
-    def repository(self, spec_version: int = 2, name: str = "repository") -> icefloe.Repository:
+    def repository(self, generation: str = "v2", name: str = "repository") -> icefloe.Repository:
         config = icefloe.RepositoryConfig.default()
         config.set_virtual_chunk_container(
             icefloe.VirtualChunkContainer(
@@ -151,15 +151,15 @@ class Place:
             icefloe.local_filesystem_storage(str(self.folder / name)),
             config,
             {self.prefix: icefloe.Credentials.LocalFileSystemAccess()},
-            spec_version=spec_version,
+            generation=generation,
         )
 
 
 def write_repository(
-    place: Place, dataset: VirtualDataset, spec_version: int = 2
+    place: Place, dataset: VirtualDataset, generation: str = "v2"
 ) -> icefloe.Repository:
     """Return a repository with a dataset at its root."""
-    repository = place.repository(spec_version)
+    repository = place.repository(generation)
     session = repository.writable_session("main")
     dataset.write(session)
     session.commit("files")

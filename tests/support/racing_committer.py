@@ -38,10 +38,10 @@ def say(*words: object) -> None:
     os.write(1, (" ".join(map(str, words)) + "\n").encode())  # atomic among writers
 
 
-def create(library: Any, place: str, spec_version: int) -> None:
+def create(library: Any, place: str, generation: str) -> None:
     storage = storage_of(library, place)
     try:
-        library.Repository.create(storage, spec_version=spec_version)
+        library.Repository.create(storage, generation=generation)
     except library.IcechunkError:
         say("refused")
     else:
@@ -83,7 +83,7 @@ def main() -> None:
         if int(commits):
             commit(library, place, number, int(commits), solver)
         else:
-            create(library, place, int(solver))
+            create(library, place, solver)
 
     tasks = [partial(run, int(number)) for number in numbers.split(",")]
     race(tasks, prepare=partial(import_module, name), start=start)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 def group(**changes: Any) -> bytes:
     """Make the metadata of a group."""
-    return _encode({"zarr_format": 3, "node_type": "group", "attributes": {}}, changes)
+    return _encode({"attributes": {}, "zarr_format": 3, "node_type": "group"}, changes)
 
 
 def array(
@@ -19,9 +19,6 @@ def array(
 ) -> bytes:
     """Make the metadata of an array of bytes; a key that is changed to None is left out."""
     document = {
-        "zarr_format": 3,
-        "node_type": "array",
-        "attributes": {},
         "shape": list(shape),
         "data_type": "uint8",
         "chunk_grid": {
@@ -31,10 +28,15 @@ def array(
         "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
         "fill_value": 0,
         "codecs": [{"name": "bytes"}],
+        "attributes": {},
+        "dimension_names": None,
+        "zarr_format": 3,
+        "node_type": "array",
+        "storage_transformers": [],
     }
     return _encode(document, changes)
 
 
 def _encode(document: dict[str, Any], changes: dict[str, Any]) -> bytes:
     document = {key: value for key, value in (document | changes).items() if value is not None}
-    return json.dumps(document).encode()
+    return json.dumps(document, separators=(",", ":")).encode()

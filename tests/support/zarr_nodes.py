@@ -1,4 +1,7 @@
-"""Zarr metadata, and the keys of a store written and read: of icefloe's stores and Icechunk's."""
+"""Zarr metadata, and the keys of a store written and read: of icefloe's stores and Icechunk's.
+
+Documents are as every generation returns them: compact, with members in the order of zarr-python.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,7 @@ if TYPE_CHECKING:
 
 def group(**attributes: Any) -> bytes:
     """Return the ``zarr.json`` of a group."""
-    document = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
-    return json.dumps(document).encode()
+    return encode({"attributes": attributes, "zarr_format": 3, "node_type": "group"})
 
 
 def array(
@@ -31,9 +33,7 @@ def array(
 ) -> bytes:
     """Return the ``zarr.json`` of an array of bytes; chunks of one element if not given."""
     chunk_shape = [1] * len(shape) if chunks is None else list(chunks)
-    document = {
-        "zarr_format": 3,
-        "node_type": "array",
+    document: dict[str, Any] = {
         "shape": list(shape),
         "data_type": "uint8",
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk_shape}},
@@ -44,7 +44,13 @@ def array(
     }
     if names is not None:
         document["dimension_names"] = list(names)
-    return json.dumps(document).encode()
+    document |= {"zarr_format": 3, "node_type": "array", "storage_transformers": []}
+    return encode(document)
+
+
+def encode(document: dict[str, Any]) -> bytes:
+    """Encode a document as all generations store it."""
+    return json.dumps(document, separators=(",", ":")).encode()
 
 
 def chunk_key(path: str, coords: Sequence[int]) -> str:

@@ -20,6 +20,7 @@ from icefloe.repository import Repository
 from icefloe.storage import MemoryStorage
 from support.counting_storage import CountingStorage
 from support.edited_manifests import note_edits
+from support.generations import ICECHUNK_NAMES
 from support.zarr_nodes import array, contents, put
 
 LENGTH = 4200
@@ -27,10 +28,10 @@ HOLE = 17
 
 
 @cache
-def make_files(spec_version: int) -> dict[str, bytes]:
+def make_files(generation: str) -> dict[str, bytes]:
     """Make the files of a repository whose array has many inline chunks and misses one."""
     storage = MemoryStorage()
-    session = Repository.create(storage, spec_version=spec_version).writable_session("main")
+    session = Repository.create(storage, generation=generation).writable_session("main")
     whole = zarr.create_array(session.store, name="a", shape=(LENGTH,), chunks=(1,), dtype="i4")
     whole[:] = np.arange(1, LENGTH + 1)
     whole[HOLE] = 0  # the fill value: no chunk
@@ -38,7 +39,7 @@ def make_files(spec_version: int) -> dict[str, bytes]:
     return {info.key: bytes(storage.get(info.key).data) for info in storage.list()}
 
 
-@pytest.fixture(params=[1, 2], ids=["v1", "v2"])
+@pytest.fixture(params=ICECHUNK_NAMES)
 def storage(request: pytest.FixtureRequest) -> CountingStorage:
     """Hold such a repository, and count what is asked of it."""
     storage = MemoryStorage()
@@ -163,11 +164,16 @@ def test_a_commit_that_was_overtaken(storage: CountingStorage, edits: list[bool]
     assert values(Repository.open(storage))[:4] == [1, 11, 22, 4]
 
 
+@pytest.mark.parametrize("generation", ICECHUNK_NAMES)
 @pytest.mark.parametrize("before, after", [(LENGTH, 1050), (1050, LENGTH)])
-def test_other_rules_of_splitting(edits: list[bool], before: int, after: int) -> None:
+def test_other_rules_of_splitting(
+    edits: list[bool], before: int, after: int, generation: str
+) -> None:
     """A manifest that today's rules would split, or join with others, is not edited."""
     storage = MemoryStorage()
-    session = Repository.create(storage, _split(before)).writable_session("main")
+    session = Repository.create(storage, _split(before), generation=generation).writable_session(
+        "main"
+    )
     whole = zarr.create_array(session.store, name="a", shape=(LENGTH,), chunks=(1,), dtype="i4")
     whole[:] = 1
     session.commit("made")

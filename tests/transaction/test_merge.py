@@ -25,6 +25,7 @@ from icefloe.session import ForkSession
 from icefloe.storage import LocalStorage, MemoryStorage
 from support import SUPPORT, warm_python
 from support.counting_storage import CountingStorage
+from support.generations import find_kind
 from support.zarr_nodes import array, contents, delete, delete_node, get, group, put
 
 if TYPE_CHECKING:
@@ -45,16 +46,10 @@ _PACKED = RepositoryConfig(
 )
 
 
-@pytest.fixture(params=[1, 2], ids=["v1", "v2"])
-def spec_version(request: pytest.FixtureRequest) -> int:
-    version: int = request.param
-    return version
-
-
 @pytest.fixture(params=[_NATIVE, _PACKED], ids=["plain", "packed"])
-def repository(request: pytest.FixtureRequest, spec_version: int) -> Repository:
+def repository(request: pytest.FixtureRequest, generation: str) -> Repository:
     """Return one with a group that has an array, another array, and an empty group."""
-    return _begin(Repository.create(MemoryStorage(), request.param, spec_version=spec_version))
+    return _begin(Repository.create(MemoryStorage(), request.param, generation=generation))
 
 
 def _begin(repository: Repository) -> Repository:
@@ -491,9 +486,9 @@ def test_whose_chunk_counts_is_one_of_three(repository: Repository, wrong: Any) 
     assert not session.has_uncommitted_changes
 
 
-def test_fork_of_another_repository(repository: Repository) -> None:
+def test_fork_of_another_repository(repository: Repository, generation: str) -> None:
     """A fork goes back into its own repository only."""
-    other = Repository.create(MemoryStorage())
+    other = Repository.create(MemoryStorage(), generation=generation)
     session, unrelated = repository.writable_session("main"), other.writable_session("main")
     put(unrelated.store, "zarr.json", group())
     with pytest.raises(SessionStateError, match="another repository, also at memory:") as caught:
@@ -553,26 +548,26 @@ def test_what_forks_may_not(repository: Repository) -> None:
         assert caught.value.kind is ErrorKind.NON_REARRANGE_SESSION
 
 
-def test_forks_of_clean_sessions_write_nothing() -> None:
+def test_forks_of_clean_sessions_write_nothing(generation: str) -> None:
     """A fork without uncommitted changes costs no request; of a dirty one, no commit is seen."""
     storage = CountingStorage(MemoryStorage())
-    repository = Repository.create(storage)
+    repository = Repository.create(storage, generation=generation)
     session = repository.writable_session("main")
     storage.forget()
     session.fork()
     assert storage.calls == ()
     put(session.store, "zarr.json", group())
     session.fork()
-    assert [key.partition("/")[0] for key in storage.keys("put")] == ["snapshots"]
+    assert [find_kind(key, generation) for key in storage.keys("put")] == ["snapshots"]
     assert len(list(repository.ancestry(branch="main"))) == 1
 
 
 @pytest.mark.parametrize("config", [_NATIVE, _PACKED], ids=["plain", "packed"])
 def test_forks_pickle_and_writable_sessions_do_not(
-    tmp_path: Path, config: RepositoryConfig
+    tmp_path: Path, config: RepositoryConfig, generation: str
 ) -> None:
     """A fork is pickled with its changes; a writable session must be forked."""
-    repository = _begin(Repository.create(LocalStorage(tmp_path), config))
+    repository = _begin(Repository.create(LocalStorage(tmp_path), config, generation=generation))
     session = repository.writable_session("main")
     fork = session.fork()
     put(fork.store, "b/c/0", b"one")
@@ -591,15 +586,13 @@ def test_forks_pickle_and_writable_sessions_do_not(
 
 
 @pytest.mark.parametrize(
-    "config, spec_version", [(_NATIVE, 1), (_PACKED, 2)], ids=["plain v1", "packed v2"]
+    "config, generation", [(_NATIVE, "v1"), (_PACKED, "v2")], ids=["plain v1", "packed v2"]
 )
 def test_forks_come_back_from_other_processes(
-    tmp_path: Path, config: RepositoryConfig, spec_version: int
+    tmp_path: Path, config: RepositoryConfig, generation: str
 ) -> None:
     """Two real processes write through forks of a dirty session; the merge has everything."""
-    repository = Repository.create(
-        LocalStorage(tmp_path / "repo"), config, spec_version=spec_version
-    )
+    repository = Repository.create(LocalStorage(tmp_path / "repo"), config, generation=generation)
     session = repository.writable_session("main")
     put(session.store, "zarr.json", group())
     put(session.store, "a/zarr.json", array((8,)))
@@ -626,9 +619,9 @@ def test_forks_come_back_from_other_processes(
     }
 
 
-def test_zarr_writes_through_forks(spec_version: int) -> None:
+def test_zarr_writes_through_forks(generation: str) -> None:
     """Arrays that zarr writes region by region through forks have all regions."""
-    repository = Repository.create(MemoryStorage(), spec_version=spec_version)
+    repository = Repository.create(MemoryStorage(), generation=generation)
     session = repository.writable_session("main")
     zarr.create_array(session.store, name="x", shape=(20,), chunks=(5,), dtype="i4")
     forks = [session.fork() for _ in range(4)]

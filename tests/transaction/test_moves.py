@@ -20,7 +20,7 @@ from icefloe.errors import (
     NotFoundError,
     SessionStateError,
 )
-from icefloe.format.generation import find_generation
+from icefloe.format.generation import get_generation
 from icefloe.model.config import RepositoryConfig
 from icefloe.model.ids import SnapshotId
 from icefloe.model.manifest_config import (
@@ -31,7 +31,9 @@ from icefloe.model.manifest_config import (
 )
 from icefloe.repository import Repository
 from icefloe.storage import LocalStorage, MemoryStorage
+from icefloe.transaction.commit_log import fetch_commit_logs
 from support.counting_storage import CountingStorage
+from support.generations import GENERATION_NAMES, find_kind
 from support.zarr_nodes import array, chunk_key, contents, delete, group, put
 
 if TYPE_CHECKING:
@@ -43,9 +45,9 @@ if TYPE_CHECKING:
 Coords = tuple[int, ...]
 
 
-@pytest.fixture(params=[1, 2], ids=["v1", "v2"])
+@pytest.fixture(params=GENERATION_NAMES)
 def repository(request: pytest.FixtureRequest) -> Repository:
-    repository = Repository.create(CountingStorage(MemoryStorage()), spec_version=request.param)
+    repository = Repository.create(CountingStorage(MemoryStorage()), generation=request.param)
     session = repository.writable_session("main")
     put(session.store, "zarr.json", group())
     for path in ("g", "g/inner", "h"):
@@ -58,8 +60,9 @@ def repository(request: pytest.FixtureRequest) -> Repository:
 
 
 def _log_moves(repository: Repository, snapshot_id: str) -> list[tuple[str, str]]:
-    assets = Assets(repository.storage, find_generation(repository.spec_version))
-    log = assets.fetch_transaction_log(SnapshotId.parse(snapshot_id))
+    assets = Assets(repository.storage, get_generation(repository.generation))
+    parent_id = SnapshotId.parse(str(repository.lookup_snapshot(snapshot_id).parent_id))
+    (log,) = fetch_commit_logs(assets, [(SnapshotId.parse(snapshot_id), parent_id)])
     return [(str(move.from_path), str(move.to_path)) for move in log.moved_nodes]
 
 
@@ -88,7 +91,9 @@ def test_move(repository: Repository) -> None:
     tip = session.commit("moved")
     # No chunk and no manifest was written, or read.
     touched = storage.keys()
-    assert not [key for key in touched if key.startswith(("chunks/", "manifests/"))]
+    assert not [
+        key for key in touched if find_kind(key, repository.generation) in {"chunks", "manifests"}
+    ]
     assert contents(Repository.open(storage.inner).readonly_session("main").store) == expected
     assert _log_moves(repository, tip) == moves
     diff = repository.diff(from_snapshot_id=_parent(repository), to_snapshot_id=tip)
@@ -328,10 +333,12 @@ def test_reindex(
     assert _chunks(session) == expected
 
 
-def test_shifts_copy_no_chunk() -> None:
+def test_shifts_copy_no_chunk(generation: str) -> None:
     """Only references change: nothing but metadata is written, and no chunk is read."""
     storage = CountingStorage(MemoryStorage())
-    repository = Repository.create(storage, RepositoryConfig(inline_chunk_threshold_bytes=0))
+    repository = Repository.create(
+        storage, RepositoryConfig(inline_chunk_threshold_bytes=0), generation=generation
+    )
     session = repository.writable_session("main")
     put(session.store, "a/zarr.json", array((4,)))
     for index in range(4):
@@ -342,7 +349,7 @@ def test_shifts_copy_no_chunk() -> None:
     session.shift_array("a", [1])
     session.commit("shifted")
     touched = storage.keys()
-    assert not [key for key in touched if key.startswith("chunks/")]
+    assert not [key for key in touched if find_kind(key, generation) == "chunks"]
 
 
 @pytest.mark.parametrize("wrong", [(1.5, 0), (1.0, 0), ("1", "0"), "10", b"10", (None, 0), 1])
@@ -399,7 +406,7 @@ def test_refused_shifts() -> None:
         assert caught.value.kind is kind
         assert _chunks(session) == before
     rectilinear = array((4,)).replace(b'"regular"', b'"rectilinear"')
-    rectilinear = rectilinear.replace(b'"chunk_shape": [1]', b'"chunk_shapes": [[1, 3]]')
+    rectilinear = rectilinear.replace(b'"chunk_shape":[1]', b'"chunk_shapes":[[1,3]]')
     other = Repository.create(MemoryStorage(), spec_version=2).writable_session("main")
     put(other.store, "r/zarr.json", rectilinear)
     put(other.store, "r/c/1", b"x")

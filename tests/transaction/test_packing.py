@@ -8,6 +8,7 @@ import icechunk
 import pytest
 
 from icefloe.errors import ErrorKind, StorageError
+from icefloe.format.generation import get_generation
 from icefloe.model.chunk_payload import ChunkRef
 from icefloe.model.config import PackingConfig, RepositoryConfig
 from icefloe.model.path import Path
@@ -16,6 +17,7 @@ from icefloe.storage import LocalStorage, MemoryStorage
 from icefloe.types import ChunkType
 from support.counting_storage import CountingStorage
 from support.faulty_storage import FaultyStorage
+from support.generations import find_kind
 from support.zarr_nodes import array, contents, get, group, put
 
 if TYPE_CHECKING:
@@ -34,8 +36,8 @@ def _config(max_chunk_bytes: int = 100, target_object_bytes: int = 1000) -> Repo
     )
 
 
-def _begin(storage: Storage, config: RepositoryConfig, spec_version: int = 1) -> Session:
-    session = Repository.create(storage, config, spec_version=spec_version).writable_session("main")
+def _begin(storage: Storage, config: RepositoryConfig, generation: str = "v1") -> Session:
+    session = Repository.create(storage, config, generation=generation).writable_session("main")
     put(session.store, "zarr.json", group())
     put(session.store, "a/zarr.json", array((200,)))
     return session
@@ -51,22 +53,22 @@ def _ref(session: Session, index: int) -> ChunkRef:
     return ref
 
 
-@pytest.mark.parametrize("spec_version", [1, 2])
-def test_packs_are_shared_objects(spec_version: int) -> None:
+def test_packs_are_shared_objects(generation: str) -> None:
     """Chunks lie one behind the other in a few objects, at the offsets that references say."""
     storage = CountingStorage(MemoryStorage())
-    session = _begin(storage, _config(), spec_version)
+    session = _begin(storage, _config(), generation)
     for index in range(100):
         put(session.store, f"a/c/{index}", _value(index))
     put(session.store, "a/c/100", b"tiny")
     put(session.store, "a/c/101", b"x" * 101)
     session.commit("packed")
-    objects = [key for key in storage.keys("put") if key.startswith("chunks/")]
+    objects = [key for key in storage.keys("put") if find_kind(key, generation) == "chunks"]
     total = sum(len(_value(index)) for index in range(100))
     assert len(objects) == len(set(objects)) <= total // 1000 + 2
+    layout = get_generation(generation).layout
     for index in range(100):
         ref = _ref(session, index)
-        stored = bytes(storage.get(f"chunks/{ref.id}").data)
+        stored = bytes(storage.get(layout.chunks.format_key(ref.id)).data)
         assert stored[ref.offset : ref.offset + ref.length] == _value(index)
         assert len(stored) < 1000 + 100
     refs = [_ref(session, index) for index in range(100)]

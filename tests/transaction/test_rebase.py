@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import dataclass, field
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import icechunk
@@ -22,6 +23,7 @@ from icefloe.errors import ConflictError, ErrorKind, RebaseFailedError
 from icefloe.repository import Repository
 from icefloe.storage import MemoryStorage
 from support.counting_storage import CountingStorage
+from support.generations import GENERATION_NAMES, find_kind
 from support.zarr_nodes import array, contents, delete, delete_node, get, group, put
 
 if TYPE_CHECKING:
@@ -359,11 +361,10 @@ def _play(repository: Any, scenario: Scenario) -> Any:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-@pytest.mark.parametrize("spec_version", [1, 2])
-def test_conflicts(scenario: Scenario, spec_version: int) -> None:
+def test_conflicts(scenario: Scenario, generation: str) -> None:
     """A rebase reports exactly the conflicts, and succeeds without any."""
     storage = MemoryStorage()
-    ours = _play(Repository.create(storage, spec_version=spec_version), scenario)
+    ours = _play(Repository.create(storage, generation=generation), scenario)
     # Nothing of what the other writer knows may be needed.
     cold = Repository.open(storage).writable_session("main")
     base = ours.snapshot_id
@@ -417,9 +418,8 @@ def test_icechunk_finds_the_same_conflicts(scenario: Scenario) -> None:
         assert contents(ours.store) == contents(session.store)
 
 
-@pytest.mark.parametrize("spec_version", [1, 2])
 @pytest.mark.parametrize("selection", ["UseOurs", "UseTheirs", "Fail"])
-def test_chunk_conflicts_are_solved(selection: str, spec_version: int) -> None:
+def test_chunk_conflicts_are_solved(selection: str, generation: str) -> None:
     """Of chunks that both wrote the chosen side's stay; all other changes of both stay anyway."""
     scenario = Scenario(
         "",
@@ -428,7 +428,7 @@ def test_chunk_conflicts_are_solved(selection: str, spec_version: int) -> None:
     )
     found = []
     for module, repository in (
-        (icefloe.conflicts, Repository.create(MemoryStorage(), spec_version=spec_version)),
+        (icefloe.conflicts, Repository.create(MemoryStorage(), generation=generation)),
         (icechunk, icechunk.Repository.create(icechunk.in_memory_storage())),
     ):
         session = _play(repository, scenario)
@@ -452,9 +452,9 @@ def test_chunk_conflicts_are_solved(selection: str, spec_version: int) -> None:
 
 
 @pytest.mark.parametrize("selection", ["UseOurs", "UseTheirs"])
-def test_conflicts_in_a_scalar_array(selection: str) -> None:
+def test_conflicts_in_a_scalar_array(selection: str, generation: str) -> None:
     """The one chunk of a scalar array is a chunk like others."""
-    repository = Repository.create(MemoryStorage())
+    repository = Repository.create(MemoryStorage(), generation=generation)
     session = repository.writable_session("main")
     put(session.store, "s/zarr.json", array(()))
     session.commit("scalar")
@@ -508,9 +508,11 @@ class _Chooser(ConflictSolver):
 @pytest.mark.parametrize(
     "scenario", [case for case in SCENARIOS if case.conflicts], ids=lambda case: case.name
 )
-def test_a_solver_of_ones_own(scenario: Scenario, choice: VersionSelection) -> None:
+def test_a_solver_of_ones_own(
+    scenario: Scenario, choice: VersionSelection, generation: str
+) -> None:
     """A solver is asked about every conflict, and none solves what a choice cannot solve."""
-    session = _play(Repository.create(MemoryStorage()), scenario)
+    session = _play(Repository.create(MemoryStorage(), generation=generation), scenario)
     solver = _Chooser(choice)
     can = {
         VersionSelection.UseOurs: _SOLVABLE,
@@ -536,10 +538,9 @@ def test_a_solver_that_answers_nothing() -> None:
         ConflictSolver().decide(Conflict(ConflictType.ChunkDoubleUpdate, "/a", [[0]]))
 
 
-@pytest.mark.parametrize("spec_version", [1, 2])
-def test_replay_stops_at_the_commit_that_conflicts(spec_version: int) -> None:
+def test_replay_stops_at_the_commit_that_conflicts(generation: str) -> None:
     """A session stays rebased up to the last good commit, sees it, and can go on from there."""
-    repository = Repository.create(MemoryStorage(), spec_version=spec_version)
+    repository = Repository.create(MemoryStorage(), generation=generation)
     scenario = Scenario(
         "",
         (
@@ -567,9 +568,9 @@ def test_replay_stops_at_the_commit_that_conflicts(spec_version: int) -> None:
     assert [info.id for info in repository.ancestry(branch="main")][1:] == history
 
 
-def test_without_a_solver_any_commit_is_a_conflict() -> None:
+def test_without_a_solver_any_commit_is_a_conflict(generation: str) -> None:
     """The error has both parents, and the session can still be rebased."""
-    repository = Repository.create(MemoryStorage())
+    repository = Repository.create(MemoryStorage(), generation=generation)
     session = _play(repository, Scenario("", (_chunks("b", 0),), _chunks("g/a", 0)))
     tip, base = repository.lookup_branch("main"), session.snapshot_id
     with pytest.raises(ConflictError) as caught:
@@ -583,10 +584,12 @@ def test_without_a_solver_any_commit_is_a_conflict() -> None:
     assert repository.lookup_snapshot(session.snapshot_id).parent_id == tip
 
 
-@pytest.mark.parametrize("how", ["reset", "amend"])
-def test_a_base_that_left_the_branch(how: str) -> None:
+@pytest.mark.parametrize(
+    "generation, how", [*product(GENERATION_NAMES, ["reset"]), ("v2", "amend")]
+)
+def test_a_base_that_left_the_branch(generation: str, how: str) -> None:
     """A session whose base is no longer on the branch cannot be rebased, and says so."""
-    repository = Repository.create(MemoryStorage(), spec_version=2)
+    repository = Repository.create(MemoryStorage(), generation=generation)
     session = _play(repository, Scenario("", (), _chunks("g/a", 0)))
     if how == "reset":
         parent = repository.lookup_snapshot(session.snapshot_id).parent_id
@@ -600,11 +603,10 @@ def test_a_base_that_left_the_branch(how: str) -> None:
     assert session.has_uncommitted_changes
 
 
-@pytest.mark.parametrize("spec_version", [1, 2])
 @pytest.mark.parametrize("change", [_chunks("g/a", 0), _puts(("b/zarr.json", array((9,))))])
-def test_their_moves_cannot_be_rebased(change: Change, spec_version: int) -> None:
+def test_their_moves_cannot_be_rebased(change: Change, generation: str) -> None:
     """After a move no other session can be rebased."""
-    repository = Repository.create(MemoryStorage(), spec_version=spec_version)
+    repository = Repository.create(MemoryStorage(), generation=generation)
     session = _play(repository, Scenario("", (), change))
     mover = repository.rearrange_session("main")
     mover.move("/b", "/h/b")
@@ -614,11 +616,10 @@ def test_their_moves_cannot_be_rebased(change: Change, spec_version: int) -> Non
     assert _list_conflicts(caught.value) == (("MoveOperationCannotBeRebased", "/b", None),)
 
 
-@pytest.mark.parametrize("spec_version", [1, 2])
-def test_our_moves_take_their_updates_along(spec_version: int) -> None:
+def test_our_moves_take_their_updates_along(generation: str) -> None:
     """What we moved while others wrote into it has their chunks and metadata at its new place."""
     storage = MemoryStorage()
-    repository = Repository.create(storage, spec_version=spec_version)
+    repository = Repository.create(storage, generation=generation)
     first = _play(repository, Scenario("", (), _chunks("b", 1)))
     first.commit("begin")
     mover = repository.rearrange_session("main")
@@ -636,9 +637,9 @@ def test_our_moves_take_their_updates_along(spec_version: int) -> None:
         assert not any(key.startswith("g/") for key in found)
 
 
-def test_our_moves_do_not_meet_their_new_nodes() -> None:
+def test_our_moves_do_not_meet_their_new_nodes(generation: str) -> None:
     """Where others created or deleted nodes, our moves are not replayed."""
-    repository = Repository.create(MemoryStorage())
+    repository = Repository.create(MemoryStorage(), generation=generation)
     _play(repository, Scenario("", (), _chunks("b", 1))).commit("begin")
     mover = repository.rearrange_session("main")
     theirs = repository.writable_session("main")
@@ -650,10 +651,10 @@ def test_our_moves_do_not_meet_their_new_nodes() -> None:
     assert _list_conflicts(caught.value) == (("MoveOperationCannotBeRebased", "/g", None),)
 
 
-def test_other_rank_on_their_side() -> None:
+def test_other_rank_on_their_side(generation: str) -> None:
     """An array that others gave another rank conflicts with our chunks, and with nothing worse."""
     for ours, theirs in (((8,), (8, 8)), ((8, 8), (8,))):
-        repository = Repository.create(MemoryStorage())
+        repository = Repository.create(MemoryStorage(), generation=generation)
         first = repository.writable_session("main")
         put(first.store, "x/zarr.json", array(ours))
         first.commit("begin")
@@ -667,10 +668,9 @@ def test_other_rank_on_their_side() -> None:
         assert _list_conflicts(caught.value) == (("ChunksUpdatedInUpdatedArray", "/x", None),)
 
 
-@pytest.mark.parametrize("spec_version", [1, 2])
-def test_rebase_attempts_are_recorded(spec_version: int) -> None:
+def test_rebase_attempts_are_recorded(generation: str) -> None:
     """A commit with a solver records how often it was rebased, one without does not."""
-    repository = Repository.create(MemoryStorage(), spec_version=spec_version)
+    repository = Repository.create(MemoryStorage(), generation=generation)
     session = _play(repository, Scenario("", (_chunks("b", 0),), _chunks("g/a", 0)))
     tip = session.commit("ours", {"mine": 1}, rebase_with=ConflictDetector())
     assert repository.lookup_snapshot(tip).metadata == {
@@ -686,9 +686,9 @@ def test_rebase_attempts_are_recorded(spec_version: int) -> None:
     assert repository.lookup_snapshot(session.commit("ours")).metadata == {}
 
 
-def test_no_tries_left() -> None:
+def test_no_tries_left(generation: str) -> None:
     """With no tries left the conflict is raised, and nothing was rebased."""
-    repository = Repository.create(MemoryStorage())
+    repository = Repository.create(MemoryStorage(), generation=generation)
     session = _play(repository, Scenario("", (_chunks("b", 0),), _chunks("g/a", 0)))
     base = session.snapshot_id
     with pytest.raises(ConflictError):
@@ -696,13 +696,13 @@ def test_no_tries_left() -> None:
     assert session.snapshot_id == base
 
 
-def test_manifests_are_not_written_again_after_a_rebase() -> None:
+def test_manifests_are_not_written_again_after_a_rebase(generation: str) -> None:
     """A second attempt writes manifests only of arrays that the other commit touched."""
     counting = CountingStorage(MemoryStorage())
-    repository = Repository.create(counting)
+    repository = Repository.create(counting, generation=generation)
     session = _play(repository, Scenario("", (_chunks("b", 0),), _chunks("g/a", 0)))
     counting.forget()
     session.commit("ours", rebase_with=ConflictDetector())
-    written = [key.partition("/")[0] for key in counting.keys("put")]
+    written = [find_kind(key, generation) for key in counting.keys("put")]
     assert written.count("manifests") == 1
     assert written.count("snapshots") == 2

@@ -123,8 +123,7 @@ def test_cells(data: st.DataObject, ndim: int) -> None:
 _HUGE = 2**32 - 1
 
 
-@pytest.mark.parametrize("spec_version", [1, 2])
-def test_grids_with_more_cells_than_numbers(spec_version: int) -> None:
+def test_grids_with_more_cells_than_numbers(generation: str) -> None:
     """A sparse array with a chunk in every corner of a vast grid is split, read and split again.
 
     Neither memory nor time may grow with the number of cells that there could be.
@@ -132,7 +131,7 @@ def test_grids_with_more_cells_than_numbers(spec_version: int) -> None:
     shape = (_HUGE, _HUGE, _HUGE)
     corners = list(product((0, _HUGE - 1), repeat=3))
     storage = MemoryStorage()
-    Repository.create(storage, spec_version=spec_version)
+    Repository.create(storage, generation=generation)
     for number, size in enumerate([WHOLE_DIMENSION, 1, 1000, 1]):
         rules = ManifestSplittingConfig.from_dict({_If.AnyArray(): {_Dim.Any(): size}})
         config = RepositoryConfig(manifest=Rules(splitting=rules))

@@ -29,6 +29,7 @@ from icefloe.errors import (
     SessionStateError,
     SnapshotNotFoundError,
 )
+from icefloe.format.generation import get_generation
 from icefloe.model.config import PackingConfig, RepositoryConfig
 from icefloe.model.manifest_config import (
     ManifestConfig,
@@ -38,15 +39,15 @@ from icefloe.model.manifest_config import (
 )
 from icefloe.model.path import Path
 from icefloe.repository import Repository
-from icefloe.storage import MemoryStorage
 from icefloe.types import ChunkType
-from support.numbering_generation import numbering_generation
 from support.zarr_nodes import array, chunk_key, contents, delete, delete_node, group, put
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from icefloe.session import ForkSession, Session
+    from icefloe.storage import Storage
+    from transaction.conftest import Place
 
 Content = dict[str, bytes]
 
@@ -136,13 +137,14 @@ class _Fork:
 class OneWriter(RuleBasedStateMachine):
     """All of the API, one writer at a time; the model of a snapshot is its keys and values."""
 
-    spec_version = 1
+    generation = "v1"
     has_logs = True
+    make_storage: Callable[[], Storage]
 
     @initialize(config=st.sampled_from(_CONFIGS))
     def create(self, config: RepositoryConfig) -> None:
-        self.storage = MemoryStorage()
-        self.repository = Repository.create(self.storage, config, spec_version=self.spec_version)
+        self.storage = self.make_storage()
+        self.repository = Repository.create(self.storage, config, generation=self.generation)
         first = self.repository.lookup_branch("main")
         self.snapshots: dict[str, Content] = {first: {}}
         self.parents: dict[str, str | None] = {first: None}
@@ -367,7 +369,7 @@ class OneWriter(RuleBasedStateMachine):
         if self.branches.get(self.branch) != self.base:
             return
         parent = self.parents[self.base]
-        if self.spec_version == 1:
+        if not get_generation(self.generation).has_repo_info:
             with pytest.raises(FormatError) as refused:
                 self.session.amend("amended", allow_empty=True)
             assert refused.value.kind is ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION
@@ -478,8 +480,12 @@ class OneWriter(RuleBasedStateMachine):
 
     @rule(tag=_TAGS)
     def delete_tag(self, tag: str) -> None:
-        """Delete a tag."""
-        if tag in self.tags:
+        """Delete a tag, where that can be."""
+        if tag in self.tags and not get_generation(self.generation).can_delete_tags:
+            with pytest.raises(FormatError) as refused:
+                self.repository.delete_tag(tag)
+            assert refused.value.kind is ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION
+        elif tag in self.tags:
             self.repository.delete_tag(tag)
             self.deleted_tags.add(tag)
             del self.tags[tag]
@@ -574,18 +580,19 @@ class OneWriter(RuleBasedStateMachine):
             assert contents(fresh.readonly_session(snapshot_id=tip).store) == content
 
 
-@pytest.mark.parametrize("spec_version", [1, 2])
-def test_one_writer(spec_version: int) -> None:
+def _describe(generation: str, place: Place) -> dict[str, Any]:
+    """Return the attributes of a machine for a generation and a place."""
+    return {
+        "generation": generation,
+        "has_logs": get_generation(generation).has_transaction_logs,
+        "make_storage": staticmethod(place.make_storage),
+    }
+
+
+def test_one_writer(generation: str, place: Place) -> None:
     """Whatever one writer does, everybody sees what a dictionary would show."""
-    machine = type("OneWriter", (OneWriter,), {"spec_version": spec_version})
-    run_state_machine_as_test(machine, settings=_SETTINGS)
-
-
-def test_one_writer_without_logs() -> None:
-    """The same holds if nodes have numbers and snapshots are compared."""
-    machine = type("OneWriter", (OneWriter,), {"has_logs": False})
-    with numbering_generation():
-        run_state_machine_as_test(machine, settings=_SETTINGS)
+    machine = type("OneWriter", (OneWriter,), _describe(generation, place))
+    run_state_machine_as_test(machine, settings=place.limit(_SETTINGS, generation))
 
 
 @dataclass
@@ -718,15 +725,16 @@ _WAYS = st.sampled_from(
 class TwoWriters(RuleBasedStateMachine):
     """Two sessions on one branch; the model says which commits conflict, and how it ends."""
 
-    spec_version = 1
+    generation = "v1"
     has_logs = True
+    make_storage: Callable[[], Storage]
     use_theirs = False
 
     @initialize()
     def create(self) -> None:
-        self.storage = MemoryStorage()
+        self.storage = self.make_storage()
         config = RepositoryConfig(inline_chunk_threshold_bytes=2, manifest=_SPLIT)
-        self.repository = Repository.create(self.storage, config, spec_version=self.spec_version)
+        self.repository = Repository.create(self.storage, config, generation=self.generation)
         self.tokens = count()
         session = self.repository.writable_session("main")
         tree: _Tree = {}
@@ -897,18 +905,9 @@ class TwoWriters(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("use_theirs", [False, True], ids=["ours", "theirs"])
-@pytest.mark.parametrize("spec_version", [1, 2])
-def test_two_writers(spec_version: int, *, use_theirs: bool) -> None:
+def test_two_writers(generation: str, place: Place, *, use_theirs: bool) -> None:
     """Each of two writers commits, or gets exactly the conflicts."""
-    attributes = {"spec_version": spec_version, "use_theirs": use_theirs}
+    attributes = _describe(generation, place) | {"use_theirs": use_theirs}
     machine = type("TwoWriters", (TwoWriters,), attributes)
-    run_state_machine_as_test(machine, settings=settings(_SETTINGS, stateful_step_count=8))
-
-
-@pytest.mark.parametrize("use_theirs", [False, True], ids=["ours", "theirs"])
-def test_two_writers_without_logs(*, use_theirs: bool) -> None:
-    """The same holds if nodes have numbers and snapshots are compared."""
-    attributes = {"has_logs": False, "use_theirs": use_theirs}
-    machine = type("TwoWriters", (TwoWriters,), attributes)
-    with numbering_generation():
-        run_state_machine_as_test(machine, settings=settings(_SETTINGS, stateful_step_count=8))
+    short = settings(_SETTINGS, stateful_step_count=8)
+    run_state_machine_as_test(machine, settings=place.limit(short, generation))

@@ -25,20 +25,14 @@ if TYPE_CHECKING:
     from icefloe.session import Session
 
 
-@pytest.fixture(params=[1, 2], ids=["v1", "v2"])
-def spec_version(request: pytest.FixtureRequest) -> int:
-    version: int = request.param
-    return version
-
-
 @pytest.fixture
 def storage() -> CountingStorage:
     return CountingStorage(MemoryStorage())
 
 
 @pytest.fixture
-def repository(storage: CountingStorage, spec_version: int) -> Repository:
-    repository = Repository.create(storage, spec_version=spec_version)
+def repository(storage: CountingStorage, generation: str) -> Repository:
+    repository = Repository.create(storage, generation=generation)
     session = repository.writable_session("main")
     put(session.store, "zarr.json", group())
     put(session.store, "a/zarr.json", array((8,)))

@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icefloe.errors import ErrorKind, FormatError, IcefloeError, InvalidInputError
-from icefloe.format.generation import V1, find_generation
+from icefloe.format.generation import V1, get_generation
 from icefloe.model.node import ArrayNodeData, DimensionShape, GroupNodeData
 from icefloe.repository import Repository
 from icefloe.storage import MemoryStorage
 from icefloe.transaction.zarr_metadata import parse_node_metadata
+from support.generations import GENERATION_NAMES, ICECHUNK_NAMES, WITHOUT_REPO_INFO
 from support.zarr_nodes import array, contents, get, group, put
 
 
@@ -49,8 +50,8 @@ def _edges(chunk_shapes: object) -> dict[str, Any]:
     }
 
 
-def _parse(data: bytes, spec_version: int = 1) -> ArrayNodeData:
-    found = parse_node_metadata(data, key="a/zarr.json", generation=find_generation(spec_version))
+def _parse(data: bytes, generation: str = "v1") -> ArrayNodeData:
+    found = parse_node_metadata(data, key="a/zarr.json", generation=get_generation(generation))
     assert isinstance(found, ArrayNodeData)
     return found
 
@@ -126,12 +127,11 @@ def test_no_metadata(data: bytes, problem: str) -> None:
     assert problem in str(caught.value)
 
 
-@pytest.mark.parametrize("spec_version", [1, 2])
 @pytest.mark.parametrize("changes, problem", _BAD_ARRAYS)
-def test_bad_arrays(changes: dict[str, Any], problem: str, spec_version: int) -> None:
+def test_bad_arrays(changes: dict[str, Any], problem: str, generation: str) -> None:
     """An array whose grid cannot be stored is refused with the key and the problem."""
     with pytest.raises(InvalidInputError) as caught:
-        _parse(_document(**changes), spec_version)
+        _parse(_document(**changes), generation)
     assert caught.value.kind is ErrorKind.INVALID_ARRAY_METADATA
     assert "a/zarr.json" in str(caught.value)
     assert problem in str(caught.value)
@@ -141,20 +141,21 @@ def test_bad_arrays(changes: dict[str, Any], problem: str, spec_version: int) ->
 def test_bad_rectilinear_grids(changes: dict[str, Any], problem: str) -> None:
     """A grid of different chunks that is none is refused in version 2."""
     with pytest.raises(InvalidInputError, match=r"a/zarr\.json") as caught:
-        _parse(_document(**changes), 2)
+        _parse(_document(**changes), "v2")
     assert caught.value.kind is ErrorKind.INVALID_ARRAY_METADATA
     assert problem in str(caught.value)
 
 
-def test_rectilinear_grids_need_version_2() -> None:
-    """Version 1 has no place for chunks of different lengths, and says what to do."""
+@pytest.mark.parametrize("generation", WITHOUT_REPO_INFO)
+def test_rectilinear_grids_need_version_2(generation: str) -> None:
+    """Others have no place for chunks of different lengths, and say what to do."""
     data = _document(shape=[9, 7, 8], chunk_grid=_edges([[2, 3, 4], 2, [[1, 3], 5]]))
-    with pytest.raises(FormatError, match=r"version 2.*upgrade.*a regular chunk grid") as caught:
-        _parse(data, 1)
+    with pytest.raises(FormatError, match=r"upgrade_|convert ") as caught:
+        _parse(data, generation)
     assert caught.value.kind is ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION
     assert "a/zarr.json" in str(caught.value)
-    assert [dimension.num_chunks for dimension in _parse(data, 2).shape] == [3, 4, 4]
-    assert [dimension.array_length for dimension in _parse(data, 2).shape] == [9, 7, 8]
+    assert [dimension.num_chunks for dimension in _parse(data, "v2").shape] == [3, 4, 4]
+    assert [dimension.array_length for dimension in _parse(data, "v2").shape] == [9, 7, 8]
 
 
 @settings(deadline=None)
@@ -185,17 +186,19 @@ def test_edges_of_what_can_be_stored() -> None:
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.binary(max_size=40) | st.text(max_size=20).map(str.encode), st.sampled_from([1, 2]))
-def test_arbitrary_bytes(data: bytes, spec_version: int) -> None:
+@given(
+    st.binary(max_size=40) | st.text(max_size=20).map(str.encode),
+    st.sampled_from(GENERATION_NAMES),
+)
+def test_arbitrary_bytes(data: bytes, generation: str) -> None:
     """Whatever the bytes are, they are metadata or an error of ours."""
     with contextlib.suppress(IcefloeError):
-        parse_node_metadata(data, key="zarr.json", generation=find_generation(spec_version))
+        parse_node_metadata(data, key="zarr.json", generation=get_generation(generation))
 
 
-@pytest.mark.parametrize("spec_version", [1, 2])
-def test_refused_metadata_changes_nothing(spec_version: int) -> None:
+def test_refused_metadata_changes_nothing(generation: str) -> None:
     """A session that refused metadata is as it was, also where a node is at that place."""
-    session = Repository.create(MemoryStorage(), spec_version=spec_version).writable_session("main")
+    session = Repository.create(MemoryStorage(), generation=generation).writable_session("main")
     put(session.store, "zarr.json", group())
     put(session.store, "a/zarr.json", array((4,)))
     put(session.store, "a/c/1", b"x")
@@ -207,11 +210,13 @@ def test_refused_metadata_changes_nothing(spec_version: int) -> None:
     assert contents(session.store) == before
 
 
-@pytest.mark.parametrize("spec_version", [1, 2])
-def test_what_is_stored_is_what_was_given(spec_version: int) -> None:
-    """Metadata come back byte for byte, and names of dimensions with them, from disk too."""
+def test_what_is_stored_is_what_was_given(generation: str) -> None:
+    """Metadata come back byte for byte, and names of dimensions with them, from disk too.
+
+    Generations that store the parts of a document normalize it first.
+    """
     storage = MemoryStorage()
-    repository = Repository.create(storage, spec_version=spec_version)
+    repository = Repository.create(storage, generation=generation)
     session = repository.writable_session("main")
     documents = {
         "zarr.json": b'{ "zarr_format":3 ,"node_type": "group" ,"attributes":{"\\u00e9":NaN}}',
@@ -219,8 +224,12 @@ def test_what_is_stored_is_what_was_given(spec_version: int) -> None:
         "scalar/zarr.json": array(()),
         "empty/zarr.json": array((0, 3)),
     }
+    codec = get_generation(generation).codec
     for key, data in documents.items():
         put(session.store, key, data)
+        documents[key] = codec.normalize_document(data, key)
+        if generation in ICECHUNK_NAMES:
+            assert documents[key] == data
     put(session.store, "scalar/c", b"7")
     with pytest.raises(InvalidInputError) as caught:
         put(session.store, "empty/c/0/0", b"x")

@@ -56,10 +56,9 @@ def append_and_commit(repository: icefloe.Repository, dataset: VirtualDataset, *
     return added
 
 
-@pytest.mark.parametrize("spec_version", [1, 2])
-def test_append_twice(place: Place, spec_version: int) -> None:
+def test_append_twice(place: Place, generation: str) -> None:
     """The second run adds nothing and leaves nothing to commit."""
-    repository = write_repository(place, days(place, range(2)), spec_version)
+    repository = write_repository(place, days(place, range(2)), generation)
     assert append_and_commit(repository, days(place, range(2, 4))) == 4
     before = repository.lookup_branch("main")
     assert append_and_commit(repository, days(place, range(2, 4))) == 0

@@ -38,7 +38,7 @@ def test_the_wheel_reads_what_we_write(place: Place) -> None:
         write_rich_netcdf4(place.folder / f"{number}.nc", first_day=4 * number)
         for number in range(3)
     ]
-    version = 1 if sys.version_info < (3, 12) else 2
+    version = "v1" if sys.version_info < (3, 12) else "v2"
     repository = write_repository(
         place, combine([parse(path) for path in paths[:2]], "time"), version
     )
@@ -67,5 +67,5 @@ def test_both_directions_with_icechunk2(place: Place, icechunk2: Path) -> None:
     session = theirs.writable_session("main")
     assert append(parse(paths[2]), session, dim="time") == 2
     session.commit("ours behind theirs")
-    write_repository(place, combine([parse(path) for path in paths], "time"), 2)
+    write_repository(place, combine([parse(path) for path in paths], "time"), "v2")
     run(icechunk2, "read", place.folder, "theirs,repository", *paths)

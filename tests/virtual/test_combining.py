@@ -53,8 +53,7 @@ def pair(folder: Path, **different: Any) -> list[Path]:
 # -- joined
 
 
-@pytest.mark.parametrize("spec_version", [1, 2])
-def test_files_along_time(place: Place, spec_version: int) -> None:
+def test_files_along_time(place: Place, generation: str) -> None:
     """Groups, bounds and packed values equal xarray's own concatenation."""
     paths = [
         write_rich_netcdf4(place.folder / f"{number}.nc", first_day=number * 4, days=days)
@@ -63,7 +62,7 @@ def test_files_along_time(place: Place, spec_version: int) -> None:
     dataset = combine([parse(path) for path in paths], dims=("time",))
     assert dataset.lengths()["time"] == 11
     assert len(dataset.sources) == 3
-    repository = write_repository(place, dataset, spec_version)
+    repository = write_repository(place, dataset, generation)
     assert_same(open_group(repository), read_files(paths))
     found = open_group(repository, "ocean")
     np.testing.assert_array_equal(found["sst"], read_files(paths, "ocean")["sst"])

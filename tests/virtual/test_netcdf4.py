@@ -32,11 +32,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-@pytest.mark.parametrize("spec_version", [1, 2])
-def test_a_file_of_the_netcdf_library(place: Place, spec_version: int) -> None:
+def test_a_file_of_the_netcdf_library(place: Place, generation: str) -> None:
     """CF packing, fill values, filters, bounds, scalars, characters and groups are preserved."""
     path = write_rich_netcdf4(place.folder / "a.nc")
-    repository = write_repository(place, parse(path), spec_version)
+    repository = write_repository(place, parse(path), generation)
     found = open_group(repository)
     assert_same(found, read_files(path))
     assert found["t2m"].isnull().any()

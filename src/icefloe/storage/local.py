@@ -153,6 +153,11 @@ class LocalStorage(Storage):
     def url(self) -> str:
         return Path(self._root).as_uri()
 
+    @property
+    def real_path(self) -> str:
+        """The directory, with symbolic links resolved."""
+        return os.path.realpath(self._root)
+
     def __repr__(self) -> str:
         return f"LocalStorage({self._root!r})"
 
@@ -264,6 +269,34 @@ class LocalStorage(Storage):
         # Not a hard link: it would share the inode and modification time, so the copy would have
         # the version and age of the source.
         self.put(target, self.get(source).data)
+
+    def copy_from(self, source: Storage, source_key: str, key: str) -> bool:
+        """Link a file of another directory of the same file system; the next `put` flushes it.
+
+        Files of immutable objects are never modified, so both directories can share one. It stays
+        until it is deleted in both.
+        """
+        if not isinstance(source, LocalStorage):
+            return False
+        path = self._resolve_path(key)
+        directory = os.path.dirname(path)
+        # Raises if the source is missing, a directory or a symbolic link.
+        with source._open_object(source_key), _translate_errors("write", key):  # noqa: SLF001
+            self._make_directory(directory)
+            self._require_no_links(directory)
+            try:
+                os.link(
+                    source._resolve_path(source_key),  # noqa: SLF001
+                    path,
+                    follow_symlinks=source._follow_symlinks,  # noqa: SLF001
+                )
+            except FileExistsError:
+                return True
+            except OSError as error:
+                if error.errno not in _NO_HARD_LINKS | {errno.EXDEV}:
+                    raise
+                return False
+        return True
 
     def delete_abandoned_uploads(
         self, *, before: datetime, dry_run: bool = False
