@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import zarr
 
-from icefloe.errors import StorageError
+from icefloe.errors import PermissionDeniedError
 from icefloe.model.config import RepositoryConfig
 from icefloe.model.manifest_config import (
     ManifestConfig,
@@ -31,7 +31,7 @@ from support.counting_storage import CountingStorage, overlapping
 from support.generations import GENERATION_NAMES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from icefloe.storage import ObjectInfo, Storage
@@ -47,7 +47,11 @@ class WithoutListing(ForwardingStorage):
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """Refuse."""
-        raise StorageError(f"listing {prefix!r} is forbidden")
+        raise PermissionDeniedError(f"listing {prefix!r} is forbidden")
+
+    def list_first(self, prefix: str, limit: int) -> Sequence[ObjectInfo]:
+        """Refuse."""
+        raise PermissionDeniedError(f"listing {prefix!r} is forbidden")
 
 
 @dataclass
