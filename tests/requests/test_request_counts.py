@@ -89,7 +89,14 @@ def _kind(key: str) -> str:
     first, _, rest = key.partition("/")
     if first == "refs":
         return "deleted tag" if rest.endswith(".deleted") else rest.partition(".")[0]
+    if first == "r":
+        return "branch" if "/" in rest else "tag"
     return {
+        "s": "snapshot",
+        "m": "manifest",
+        "i": "manifest",
+        "c": "chunk",
+        "state.json": "state",
         "snapshots": "snapshot",
         "manifests": "manifest",
         "transactions": "log",
