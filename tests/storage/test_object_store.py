@@ -18,6 +18,7 @@ import pytest
 from obstore.exceptions import BaseError
 
 from icefloe.errors import ObjectNotFoundError, PreconditionFailedError, StorageError
+from icefloe.format.generation import GENERATIONS
 from icefloe.model.storage_settings import (
     StorageRetriesSettings,
     StorageSettings,
@@ -332,3 +333,14 @@ def test_list_first_requests_one_page(s3: ObjectStorage, s3_server: S3Server) ->
         assert proxy.seen == ["GET"]
         assert len(list(storage.list("r/main/"))) == 1100
         assert len(proxy.seen) > 2
+
+
+def test_chunks_of_every_generation_have_the_storage_class_of_chunks(s3: ObjectStorage) -> None:
+    """Keys of chunks get the class of chunks, and other keys that of metadata."""
+    settings = StorageSettings(chunks_storage_class="CHUNKS", metadata_storage_class="METADATA")
+    storage = s3.with_settings(settings)
+    for generation in GENERATIONS.values():
+        layout = generation.layout
+        for files, expected in ((layout.chunks, "CHUNKS"), (layout.snapshots, "METADATA")):
+            attributes = storage._make_attributes(f"{files.prefix}name")
+            assert attributes == {"Storage-Class": expected}
