@@ -54,6 +54,14 @@ class WithoutListing(ForwardingStorage):
         raise PermissionDeniedError(f"listing {prefix!r} is forbidden")
 
 
+class WithoutFullListing(WithoutListing):
+    """Allows a page of a listing, which the generation sequence needs."""
+
+    def list_first(self, prefix: str, limit: int) -> Sequence[ObjectInfo]:
+        """List the first objects of the other storage."""
+        return ForwardingStorage.list_first(self, prefix, limit)
+
+
 @dataclass
 class Setup:
     """A repository with one array of four chunks, none of them inlined."""
@@ -124,9 +132,8 @@ def setup(request: pytest.FixtureRequest) -> Setup:
     session = repository.writable_session("main")
     zarr.create_array(session.store, name="a", shape=(8,), chunks=(2,), dtype="i8")[:] = 1
     repository.create_tag("t", session.commit("made"))
-    slow = LatencyStorage(
-        WithoutListing(inner), read_latency_ms=LATENCY_MS, write_latency_ms=LATENCY_MS
-    )
+    restricted = (WithoutFullListing if request.param == "sequence" else WithoutListing)(inner)
+    slow = LatencyStorage(restricted, read_latency_ms=LATENCY_MS, write_latency_ms=LATENCY_MS)
     return Setup(request.param, inner, CountingStorage(slow))
 
 
