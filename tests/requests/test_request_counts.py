@@ -1,7 +1,7 @@
 """What each operation asks of the storage: how often, in which order, and what at one time.
 
-The storage of these tests forbids listing, which not everybody may do: nothing here needs it, but for
-the bounded listings that find the newest file of a branch in generation ``sequence``.
+The storage of these tests forbids listing, as some credentials do. Only generation ``sequence``
+needs it: one bounded listing finds the newest file of a branch.
 """
 
 from __future__ import annotations
