@@ -8,8 +8,8 @@ The corpus is the given files, by default those of the golden repositories, and 
 encoded by icefloe. Every input must raise `FormatError` or decode to a value that round-trips; any
 other input is a crash, and is saved. Without given files, half of the inputs are repositories of a
 generation in which one file is damaged: reading all of it must raise only errors of icefloe. With
-``--atheris``, which needs the package atheris, libFuzzer calls `TestOneInput` and gets the remaining
-arguments.
+``--atheris``, which needs the package atheris, libFuzzer calls `TestOneInput` and gets the
+remaining arguments.
 """
 
 from __future__ import annotations

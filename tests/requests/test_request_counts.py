@@ -1,7 +1,7 @@
 """What each operation asks of the storage: how often, in which order, and what at one time.
 
-The storage of these tests forbids listing, which not everybody may do: nothing here needs it, but
-for the bounded listings that find the newest file of a branch in generation ``sequence``.
+The storage of these tests forbids listing, as some credentials do. Only generation ``sequence``
+needs it: one bounded listing finds the newest file of a branch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import zarr
 
-from icefloe.errors import StorageError
+from icefloe.errors import PermissionDeniedError
 from icefloe.format.generation import get_generation
 from icefloe.model.config import RepositoryConfig
 from icefloe.model.manifest_config import (
@@ -33,7 +33,7 @@ from support.counting_storage import CountingStorage, overlapping
 from support.generations import GENERATION_NAMES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from icefloe.storage import ObjectInfo, Storage
@@ -71,7 +71,19 @@ class WithoutListing(ForwardingStorage):
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """Refuse."""
-        raise StorageError(f"listing {prefix!r} is forbidden")
+        raise PermissionDeniedError(f"listing {prefix!r} is forbidden")
+
+    def list_first(self, prefix: str, limit: int) -> Sequence[ObjectInfo]:
+        """Refuse."""
+        raise PermissionDeniedError(f"listing {prefix!r} is forbidden")
+
+
+class WithoutFullListing(WithoutListing):
+    """Allows a page of a listing, which the generation sequence needs."""
+
+    def list_first(self, prefix: str, limit: int) -> Sequence[ObjectInfo]:
+        """List the first objects of the other storage."""
+        return ForwardingStorage.list_first(self, prefix, limit)
 
 
 @dataclass
@@ -149,9 +161,8 @@ def setup(request: pytest.FixtureRequest) -> Setup:
     session = repository.writable_session("main")
     zarr.create_array(session.store, name="a", shape=(8,), chunks=(2,), dtype="i8")[:] = 1
     repository.create_tag("t", session.commit("made"))
-    slow = LatencyStorage(
-        WithoutListing(inner), read_latency_ms=LATENCY_MS, write_latency_ms=LATENCY_MS
-    )
+    restricted = (WithoutFullListing if request.param == "sequence" else WithoutListing)(inner)
+    slow = LatencyStorage(restricted, read_latency_ms=LATENCY_MS, write_latency_ms=LATENCY_MS)
     return Setup(request.param, inner, CountingStorage(slow))
 
 

@@ -396,6 +396,9 @@ def _box(start: int, stop: int) -> ManifestExtents:
         pytest.param([(0, 0, 2), (1, 2, 4)], [(1, 2, 4), (0, 0, 2)], set(), id="no overlap"),
         pytest.param([(0, 0, 2), (1, 0, 4)], [(1, 0, 4)], {0, 1}, id="no longer hidden"),
         pytest.param([(1, 0, 4)], [(0, 3, 4), (1, 0, 4)], {3}, id="hidden"),
+        pytest.param(
+            [(0, 0, 4), (2, 0, 4), (2, 4, 5)], [(2, 0, 4), (0, 0, 4)], set(), id="equal content"
+        ),
     ],
 )
 def test_manifests_that_both_snapshots_have(
@@ -405,7 +408,7 @@ def test_manifests_that_both_snapshots_have(
     assets = Repository.create(MemoryStorage()).readonly_session("main").connection.assets
     coords = to_matrix([(index,) for index in range(4)], 1)
     manifests = []
-    for value in (b"x", b"y"):
+    for value in (b"x", b"y", b"x"):
         refs = ArrayManifest(coords, ChunkPayloads.of([InlineChunk(value)] * 4))
         manifests.append(Manifest.of_array(ManifestId.random(), NodeId.from_number(1), refs))
         assets.write_manifest(manifests[-1])

@@ -1,7 +1,7 @@
 """The command-line application: commands that read repositories, and error handling.
 
 The logic of the commands is in `icefloe.inspection`. `pipeline_commands` has the commands that run
-jobs, `sql_command` the one that runs a query.
+jobs, `sql_command` the one that runs a query, `convert_command` the one that converts repositories.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from icefloe import __version__, inspection
-from icefloe.cli import output, pipeline_commands, sql_command
+from icefloe.cli import convert_command, output, pipeline_commands, sql_command
 from icefloe.cli.arguments import AsJson, Ref, RepositoryArgument  # noqa: TC001 - typer reads them
 from icefloe.cli.output import escape_unprintable, print_json, print_renderable
 from icefloe.display import format_container_name, format_size
@@ -40,6 +40,7 @@ app = typer.Typer(
     help="Transactional, versioned storage for Zarr arrays, in the Icechunk format.",
 )
 app.add_typer(pipeline_commands.commands)
+app.add_typer(convert_command.commands)
 app.add_typer(sql_command.commands)
 
 

@@ -13,6 +13,9 @@ class Phase(StrEnum):
 
     READ_SNAPSHOTS = "reading snapshots"
     READ_MANIFESTS = "reading manifests"
+    COPY_CHUNKS = "copying chunks"
+    WRITE_MANIFESTS = "writing manifests"
+    WRITE_SNAPSHOTS = "writing snapshots"
     DELETE_SNAPSHOTS = "snapshots"
     DELETE_TRANSACTION_LOGS = "transaction_logs"
     DELETE_MANIFESTS = "manifests"

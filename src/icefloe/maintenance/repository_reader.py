@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-_NO_CACHE = CachingConfig(
+NO_CACHE = CachingConfig(
     num_snapshot_nodes=0, num_chunk_refs=0, num_transaction_changes=0, num_bytes_chunks=0
 )
-_DECODED_BYTES_PER_REF = 64
+DECODED_BYTES_PER_REF = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class RepositoryReader:
         limits: ReadLimits | None = None,
         progress: Progress = ignore_progress,
     ) -> None:
-        self._assets = Assets(storage, generation, _NO_CACHE)
+        self._assets = Assets(storage, generation, NO_CACHE)
         self._has_parents = generation.has_parents_in_snapshots
         self._limits = limits or ReadLimits()
         self._is_sequential = storage.is_low_latency
@@ -115,7 +115,7 @@ class RepositoryReader:
             fetch_summary,
             ordered,
             workers=1 if self._is_sequential else limits.max_concurrent_manifest_fetches,
-            costs=lambda info: (info.size_bytes, info.num_chunk_refs * _DECODED_BYTES_PER_REF),
+            costs=lambda info: (info.size_bytes, info.num_chunk_refs * DECODED_BYTES_PER_REF),
             budgets=(
                 Budget(limits.max_compressed_manifest_mem_bytes),
                 Budget(limits.max_decoded_manifest_mem_bytes),

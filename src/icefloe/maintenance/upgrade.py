@@ -28,19 +28,15 @@ from icefloe.format.repo_info import SPEC_VERSION, encode_repo_info
 from icefloe.maintenance.limits import map_bounded, require_positive
 from icefloe.maintenance.progress import Phase, Step, ignore_progress
 from icefloe.model.repo_info import (
-    BranchCreated,
-    NewCommit,
     OpsLogEntry,
     RepoAvailability,
     RepoInfo,
-    RepoInitialized,
     RepoMigrated,
     RepoStatus,
-    TagCreated,
-    TagDeleted,
 )
 from icefloe.refs.history import walk_history
 from icefloe.refs.names import MAIN
+from icefloe.refs.ops_log_reconstruction import reconstruct_ops_log
 from icefloe.refs.ref_files import RefFiles
 from icefloe.storage.interface import Create
 
@@ -50,15 +46,12 @@ if TYPE_CHECKING:
     from icefloe.maintenance.progress import Progress
     from icefloe.model.config import RepositoryConfig
     from icefloe.model.ids import SnapshotId
-    from icefloe.model.repo_info import UpdateType
     from icefloe.model.snapshot import SnapshotInfo
     from icefloe.repository import Repository
     from icefloe.storage.interface import Storage, Version
 
 _PREFETCH = 64
 _TRIES = 5
-# Assumed delay of the creation of a branch or tag after its snapshot, and of the deletion of a tag.
-_REF_DELAY = timedelta(milliseconds=1)
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -173,7 +166,7 @@ def plan_upgrade(
     ``infos`` has all snapshots in the history of branches and tags.
     """
     *_, root = walk_history(state.branches[MAIN], infos.__getitem__)
-    events = _reconstruct_ops_log(state, infos)
+    events = reconstruct_ops_log(state.branches, state.tags, state.deleted_tag_targets, infos)
     newest = max((event.updated_at for event in events), default=now)
     migrated = OpsLogEntry(RepoMigrated(1, SPEC_VERSION), max(now, newest + _MICROSECOND))
     return RepoInfo(
@@ -186,44 +179,6 @@ def plan_upgrade(
         latest_updates=(migrated, *reversed(events)),
         config=state.config,
     )
-
-
-def _reconstruct_ops_log(
-    state: RefFilesState, infos: Mapping[SnapshotId, SnapshotInfo]
-) -> list[OpsLogEntry]:
-    """Reconstruct the ops log, oldest first, as Icechunk's upgrade does.
-
-    A commit has the time of its snapshot. The creation time of a branch or tag is unknown, and set
-    to right after the snapshot that it points at; so the commits of a branch precede its creation
-    in the log.
-    """
-    *_, root = walk_history(state.branches[MAIN], infos.__getitem__)
-    events: list[tuple[datetime, UpdateType]] = [(root.flushed_at, RepoInitialized())]
-    logged = {root.id}
-    other_branches = [branch for branch in sorted(state.branches) if branch != MAIN]
-    for branch in (MAIN, *other_branches):
-        history = list(walk_history(state.branches[branch], infos.__getitem__))
-        if branch != MAIN:
-            events.append((history[0].flushed_at + _REF_DELAY, BranchCreated(branch)))
-        for info in reversed(history):
-            if info.id not in logged:
-                logged.add(info.id)
-                events.append((info.flushed_at, NewCommit(branch, info.id)))
-
-    def get_time(snapshot_id: SnapshotId) -> datetime:
-        return infos[snapshot_id].flushed_at if snapshot_id in infos else root.flushed_at
-
-    for tag, target in sorted(state.tags.items()):
-        events.append((get_time(target) + _REF_DELAY, TagCreated(tag)))
-    for tag, target in sorted(state.deleted_tag_targets.items()):
-        events.append((get_time(target) + _REF_DELAY, TagCreated(tag)))
-        events.append((get_time(target) + 2 * _REF_DELAY, TagDeleted(tag, target)))
-    updates: list[OpsLogEntry] = []
-    for time, kind in sorted(events, key=lambda event: event[0]):
-        # Times in the log must ascend.
-        earliest = updates[-1].updated_at + _MICROSECOND if updates else time
-        updates.append(OpsLogEntry(kind, max(time, earliest)))
-    return updates
 
 
 def _fetch_state(storage: Storage) -> RefFilesState:

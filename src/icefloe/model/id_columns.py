@@ -139,7 +139,7 @@ def _format_single_digits(rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 def find_unique_rows(rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return the distinct ids, sorted."""
-    return _find_unique(_to_keys(rows)).view(np.uint8).reshape(-1, rows.shape[1])
+    return _find_unique(to_sort_keys(rows)).view(np.uint8).reshape(-1, rows.shape[1])
 
 
 class IdSet:
@@ -154,7 +154,7 @@ class IdSet:
         """Add ids, one row each."""
         if not len(rows):
             return
-        self._pending.append(_to_keys(rows))
+        self._pending.append(to_sort_keys(rows))
         self._num_pending += len(rows)
         # A merge copies the whole set, so it waits until at least as many ids are pending.
         num_sorted = 0 if self._sorted is None else len(self._sorted)
@@ -166,7 +166,7 @@ class IdSet:
         ids = self._merge()
         if ids is None:
             return np.zeros(len(rows), bool)
-        keys = _to_keys(rows)
+        keys = to_sort_keys(rows)
         positions = np.searchsorted(ids, keys)
         nearest = ids[np.minimum(positions, len(ids) - 1)]
         return np.asarray(nearest == keys, bool)
@@ -183,7 +183,8 @@ class IdSet:
         return self._sorted
 
 
-def _to_keys(rows: NDArray[np.uint8]) -> NDArray[np.bytes_]:
+def to_sort_keys(rows: NDArray[np.uint8]) -> NDArray[np.bytes_]:
+    """Return ids as values that sort and compare like their bytes."""
     # Fixed-width bytes compare and sort as one value; zero bytes are significant.
     return np.ascontiguousarray(rows).view(f"S{rows.shape[1]}").reshape(-1)
 

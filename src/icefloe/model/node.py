@@ -118,6 +118,11 @@ class NodeSnapshot:
         return NodeKind.ARRAY if isinstance(self.node_data, ArrayNodeData) else NodeKind.GROUP
 
     @property
+    def manifests(self) -> tuple[ManifestRef, ...]:
+        """The references of an array to its manifests; none for a group."""
+        return self.node_data.manifests if isinstance(self.node_data, ArrayNodeData) else ()
+
+    @property
     def is_array(self) -> bool:
         """Whether the node is an array."""
         return isinstance(self.node_data, ArrayNodeData)

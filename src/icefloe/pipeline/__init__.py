@@ -4,9 +4,11 @@ A job is a function of a Spark session and a repository. With None as session it
 and PySpark is not imported.
 """
 
+from icefloe.maintenance.conversion import ConversionReport
 from icefloe.pipeline.jobs.append import append
 from icefloe.pipeline.jobs.compact import compact
 from icefloe.pipeline.jobs.compute import Location, Output, compute
+from icefloe.pipeline.jobs.convert import convert_repository
 from icefloe.pipeline.jobs.export import export
 from icefloe.pipeline.jobs.ingest import ingest
 from icefloe.pipeline.jobs.materialize import materialize
@@ -19,6 +21,7 @@ from icefloe.pipeline.report import Failure, JobFailedError, Plan, Report
 
 __all__ = [
     "CommitOptions",
+    "ConversionReport",
     "Failure",
     "JobFailedError",
     "Location",
@@ -29,6 +32,7 @@ __all__ = [
     "append",
     "compact",
     "compute",
+    "convert_repository",
     "export",
     "ingest",
     "materialize",

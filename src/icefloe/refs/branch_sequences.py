@@ -36,6 +36,7 @@ from icefloe.refs.history import walk_history
 from icefloe.refs.interface import Refs
 from icefloe.refs.names import MAIN, require_ref_name
 from icefloe.refs.recent_ancestors import AncestorReader, replace_parent
+from icefloe.refs.repeated_creation import create_or_compare
 from icefloe.refs.retention import plan_ref_files_expiration
 from icefloe.storage.interface import Create
 
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from icefloe.refs.branch_files import BranchFile
     from icefloe.refs.interface import SnapshotSource
     from icefloe.refs.retention import ExpirationPolicy, RefFilesExpiration
+    from icefloe.refs.state import RefsState
     from icefloe.storage.interface import Storage
 
 T = TypeVar("T")
@@ -91,6 +93,24 @@ class BranchSequences(Refs):
         config_file.create_config(storage, config)
         data = encode_ref(RefData(initial.id, datetime.now(UTC)))
         storage.put(format_branch_key(MAIN, 0), data, Create())
+
+    @classmethod
+    def restore(cls, storage: Storage, state: RefsState) -> None:
+        """Create a file per branch and tag; the branch main comes last and publishes the rest.
+
+        The time of each is that of its snapshot, so that a repeated attempt writes the same file.
+        """
+        config_file.restore_config(storage, state.config)
+        times = {info.id: info.flushed_at for info in state.snapshots}
+        files = {format_tag_key(tag): state.tags[tag] for tag in sorted(state.tags)}
+        for branch in (*sorted(state.branches.keys() - {MAIN}), MAIN):
+            files[format_branch_key(branch, 0)] = state.branches[branch]
+        for key, snapshot_id in files.items():
+            create_or_compare(storage, key, encode_ref(RefData(snapshot_id, times[snapshot_id])))
+
+    @classmethod
+    def require_new_name(cls, name: str) -> None:
+        _require_name(name, new=True)
 
     def pin(self) -> BranchSequences:
         """Return refs that read the branch main once, when it is first needed.

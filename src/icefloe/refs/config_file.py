@@ -16,6 +16,7 @@ from icefloe.errors import (
 from icefloe.format import config_yaml
 from icefloe.format.keys import CONFIG
 from icefloe.refs import ref_errors
+from icefloe.refs.repeated_creation import create_or_compare
 from icefloe.storage.interface import Create, UpdateIfMatch
 
 if TYPE_CHECKING:
@@ -28,6 +29,12 @@ def create_config(storage: Storage, config: RepositoryConfig | None) -> None:
     if config is not None:
         with contextlib.suppress(PreconditionFailedError):
             storage.put(CONFIG, config_yaml.dumps(config), Create())
+
+
+def restore_config(storage: Storage, config: RepositoryConfig | None) -> None:
+    """Write the configuration of a new repository, also if an interrupted attempt wrote it."""
+    if config is not None:
+        create_or_compare(storage, CONFIG, config_yaml.dumps(config))
 
 
 def fetch_config(storage: Storage) -> RepositoryConfig | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from icefloe.errors import ErrorKind
 from icefloe.format.unsupported import unsupported_error
 from icefloe.refs.history import collect_reachable
+from icefloe.refs.names import require_ref_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from icefloe.model.repo_info import FeatureFlag, OpsLogEntry, RepoStatus
     from icefloe.model.snapshot import Snapshot, SnapshotInfo
     from icefloe.refs.retention import ExpirationPolicy
+    from icefloe.refs.state import RefsState
     from icefloe.storage.interface import Storage
 
 
@@ -59,6 +61,20 @@ class Refs(ABC):
 
         Raises `PreconditionFailedError` if they exist.
         """
+
+    @classmethod
+    @abstractmethod
+    def restore(cls, storage: Storage, state: RefsState) -> None:
+        """Create the refs of a repository whose snapshots are all written, with their history.
+
+        Readers find the repository only after the last write. An interrupted call can be repeated
+        with the same state. Raises `PreconditionFailedError` if other refs exist.
+        """
+
+    @classmethod
+    def require_new_name(cls, name: str) -> None:
+        """Raise `InvalidInputError` if no branch or tag can be created with a name."""
+        require_ref_name(name, new=True)
 
     @property
     def spec_version(self) -> int:

@@ -39,6 +39,7 @@ from icefloe.refs import change_counter, config_file, ref_errors
 from icefloe.refs.history import walk_history
 from icefloe.refs.interface import Refs
 from icefloe.refs.names import MAIN, decode_ref_name, encode_ref_name, is_plain, require_ref_name
+from icefloe.refs.repeated_creation import create_or_compare
 from icefloe.refs.retention import plan_ref_files_expiration
 from icefloe.storage.interface import Create, UpdateIfMatch
 
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from icefloe.model.snapshot import Snapshot, SnapshotInfo
     from icefloe.refs.interface import SnapshotSource
     from icefloe.refs.retention import ExpirationPolicy
+    from icefloe.refs.state import RefsState
     from icefloe.storage.interface import Storage, Version
 
 
@@ -98,6 +100,22 @@ class RefFiles(Refs):
     def create(cls, storage: Storage, initial: Snapshot, config: RepositoryConfig | None) -> None:
         config_file.create_config(storage, config)
         storage.put(format_branch_key(MAIN), encode_ref(initial.id), Create())
+
+    @classmethod
+    def restore(cls, storage: Storage, state: RefsState) -> None:
+        """Create a file per branch and tag; the branch main comes last and publishes the rest."""
+        config_file.restore_config(storage, state.config)
+        files = {format_tombstone_key(tag): b"" for tag in sorted(state.deleted_tags)}
+        files |= {format_tag_key(tag): encode_ref(state.tags[tag]) for tag in sorted(state.tags)}
+        others = sorted(state.branches.keys() - {MAIN})
+        for branch in (*others, MAIN):
+            files[format_branch_key(branch)] = encode_ref(state.branches[branch])
+        for key, data in files.items():
+            create_or_compare(storage, key, data)
+
+    @classmethod
+    def require_new_name(cls, name: str) -> None:
+        require_ref_name(name, in_key=True, new=True)
 
     def pin(self) -> RefFiles:
         """Return self: separate files have no common state."""

@@ -36,7 +36,10 @@ from icefloe.model.repo_info import (
 )
 from icefloe.model.transaction_log import TransactionLog
 from icefloe.refs import change_counter, changes, ref_errors
+from icefloe.refs.history import walk_history
 from icefloe.refs.names import MAIN
+from icefloe.refs.ops_log_reconstruction import reconstruct_ops_log
+from icefloe.refs.repeated_creation import create_or_compare
 from icefloe.refs.single_object import Current, SingleObjectRefs
 from icefloe.storage.interface import Create, UpdateIfMatch
 
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
     from icefloe.model.repo_info import FeatureFlag, UpdateType
     from icefloe.model.snapshot import Snapshot, SnapshotInfo
     from icefloe.model.storage_settings import StorageRetriesSettings
+    from icefloe.refs.state import RefsState
     from icefloe.storage.interface import Storage
 
 # Backups sort newest first: their names count down from the year 3000, in milliseconds.
@@ -79,6 +83,24 @@ class RepoFile(SingleObjectRefs[Current]):
             config=config,
         )
         storage.put(REPO, encode_repo_info(info), Create())
+
+    @classmethod
+    def restore(cls, storage: Storage, state: RefsState) -> None:
+        """Create ``repo`` with a reconstructed ops log, in one put."""
+        infos = {info.id: info for info in state.snapshots}
+        *_, root = walk_history(state.branches[MAIN], infos.__getitem__)
+        updates = reconstruct_ops_log(state.branches, state.tags, {}, infos)
+        info = RepoInfo(
+            spec_version=cls.generation.spec_version,
+            branches=dict(state.branches),
+            tags=dict(state.tags),
+            deleted_tags=state.deleted_tags,
+            snapshots=tuple(infos[snapshot_id] for snapshot_id in sorted(infos)),
+            status=RepoStatus(RepoAvailability.online, root.flushed_at),
+            latest_updates=tuple(reversed(updates)),
+            config=state.config,
+        )
+        create_or_compare(storage, REPO, encode_repo_info(info))
 
     def fetch_config(self) -> RepositoryConfig | None:
         return self.fetch().config

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from icefloe.model.repo_info import RepoInfo, UpdateType
     from icefloe.model.snapshot import Snapshot
     from icefloe.model.storage_settings import StorageRetriesSettings
+    from icefloe.refs.state import RefsState
     from icefloe.storage.interface import Storage
 
 
@@ -75,6 +76,20 @@ class StateFile(SingleObjectRefs[_CurrentState]):
         info = make_repo_info(snapshots, branches, {}, frozenset(), initial.flushed_at)
         state = State(make_uid(), 0, storage.store_root_url, info)
         storage.put(STATE, encode_state(state), Create())
+
+    @classmethod
+    def restore(cls, storage: Storage, state: RefsState) -> None:
+        """Create ``state.json``, after the configuration, in one put."""
+        config_file.restore_config(storage, state.config)
+        info = make_repo_info(
+            state.snapshots,
+            state.branches,
+            state.tags,
+            state.deleted_tags,
+            state.snapshots[0].flushed_at,
+        )
+        data = encode_state(State(make_uid(), 0, storage.store_root_url, info))
+        storage.put(STATE, data, Create())
 
     def pin(self) -> Self:
         return type(self)(self._storage, self.fetch(), self._at_opening)

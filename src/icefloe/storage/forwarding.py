@@ -41,7 +41,7 @@ class Request:
     @property
     def is_write(self) -> bool:
         """Whether the request changes objects."""
-        return self.name in {"put", "put_async", "delete_many", "copy"}
+        return self.name in {"put", "put_async", "delete_many", "copy", "copy_from"}
 
 
 class ForwardingStorage(Storage):
@@ -138,6 +138,14 @@ class ForwardingStorage(Storage):
 
     def copy(self, source: str, target: str) -> None:
         self._intercept(Request("copy", (source, target)), lambda: self._inner.copy(source, target))
+
+    def copy_from(self, source: Storage, source_key: str, key: str) -> bool:
+        """Copy an object of another storage, which may forward too; one `Request`."""
+        inner_source = source.inner if isinstance(source, ForwardingStorage) else source
+        return self._intercept(
+            Request("copy_from", (key,)),
+            lambda: self._inner.copy_from(inner_source, source_key, key),
+        )
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """List the objects below ``prefix``.

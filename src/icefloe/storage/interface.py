@@ -270,6 +270,15 @@ class Storage(ABC):
     def copy(self, source: str, target: str) -> None:
         """Copy an object within the storage, replacing ``target`` if it exists."""
 
+    def copy_from(self, source: Storage, source_key: str, key: str) -> bool:  # noqa: ARG002
+        """Copy an immutable object of another storage, if its bytes need not pass this process.
+
+        Returns False if that is impossible; then nothing was written. The object at ``key`` is
+        created at once and complete. If it exists, it must have the same content: it may be
+        replaced or kept. The copy may share the modification time and version of the source.
+        """
+        return False
+
     def flush_fresh(self) -> None:
         """Make all `Fresh` puts that have ended durable, also those of other processes.
 

@@ -38,7 +38,7 @@ import stat
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -153,6 +153,11 @@ class LocalStorage(Storage):
     def url(self) -> str:
         return Path(self._root).as_uri()
 
+    @property
+    def real_path(self) -> str:
+        """The directory, with symbolic links resolved."""
+        return os.path.realpath(self._root)
+
     def __repr__(self) -> str:
         return f"LocalStorage({self._root!r})"
 
@@ -239,6 +244,19 @@ class LocalStorage(Storage):
         self._require_no_links(directory)
         return self._walk(directory, prefix)
 
+    def list_first(self, prefix: str, limit: int) -> Sequence[ObjectInfo]:
+        """List the first objects below ``prefix``, from all names of its directory.
+
+        Reads the names again if one of these objects is deleted meanwhile: otherwise the result
+        could be empty, although there are newer objects.
+        """
+        validate_list_prefix(prefix)
+        directory = f"{self._root}/{prefix}".rstrip("/")
+        self._require_no_links(directory)
+        while True:
+            with suppress(FileNotFoundError):
+                return list(islice(self._walk(directory, prefix, skip_deleted=False), limit))
+
     def head(self, key: str) -> ObjectInfo:
         path = self._resolve_path(key)
         with _translate_errors("read", key):
@@ -251,6 +269,34 @@ class LocalStorage(Storage):
         # Not a hard link: it would share the inode and modification time, so the copy would have
         # the version and age of the source.
         self.put(target, self.get(source).data)
+
+    def copy_from(self, source: Storage, source_key: str, key: str) -> bool:
+        """Link a file of another directory of the same file system; the next `put` flushes it.
+
+        Files of immutable objects are never modified, so both directories can share one. It stays
+        until it is deleted in both.
+        """
+        if not isinstance(source, LocalStorage):
+            return False
+        path = self._resolve_path(key)
+        directory = os.path.dirname(path)
+        # Raises if the source is missing, a directory or a symbolic link.
+        with source._open_object(source_key), _translate_errors("write", key):  # noqa: SLF001
+            self._make_directory(directory)
+            self._require_no_links(directory)
+            try:
+                os.link(
+                    source._resolve_path(source_key),  # noqa: SLF001
+                    path,
+                    follow_symlinks=source._follow_symlinks,  # noqa: SLF001
+                )
+            except FileExistsError:
+                return True
+            except OSError as error:
+                if error.errno not in _NO_HARD_LINKS | {errno.EXDEV}:
+                    raise
+                return False
+        return True
 
     def delete_abandoned_uploads(
         self, *, before: datetime, dry_run: bool = False
@@ -446,7 +492,9 @@ class LocalStorage(Storage):
                 f"{key}: written to {self.url}, but it could not be flushed to disk: {error}"
             ) from error
 
-    def _walk(self, directory: str, prefix: str) -> Iterator[ObjectInfo]:
+    def _walk(
+        self, directory: str, prefix: str, *, skip_deleted: bool = True
+    ) -> Iterator[ObjectInfo]:
         try:
             with os.scandir(directory) as entries:
                 # All keys below a directory `a` start with `a/`, which sorts after `a-b`.
@@ -462,12 +510,14 @@ class LocalStorage(Storage):
         for sort_key, entry in sorted_entries:
             key = prefix + entry.name
             if sort_key.endswith(b"/"):
-                yield from self._walk(entry.path, f"{key}/")
+                yield from self._walk(entry.path, f"{key}/", skip_deleted=skip_deleted)
                 continue
             try:
                 file_stat = entry.stat(follow_symlinks=self._follow_symlinks)
             except FileNotFoundError:  # deleted since the directory was read
-                continue
+                if skip_deleted:
+                    continue
+                raise
             if stat.S_ISREG(file_stat.st_mode):
                 yield _make_info(key, file_stat)
 

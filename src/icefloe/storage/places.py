@@ -131,5 +131,45 @@ def with_user_agent(place: Place, user_agent: str) -> Place:
             return replace(place, config={**place.config, "user_agent": user_agent})
 
 
+def get_bucket(place: Place) -> Place:
+    """Return the place without its prefix."""
+    return place if isinstance(place, HttpPlace) else replace(place, prefix="")
+
+
+def is_same_bucket(first: Place, second: Place) -> bool:
+    """Whether both are in one bucket that can copy objects, with the same credentials."""
+    return not isinstance(first, HttpPlace) and _get_identity(first) == _get_identity(second)
+
+
+def is_same_place(first: Place, second: Place) -> bool:
+    """Whether both are the same address, with whatever credentials."""
+    if type(first) is not type(second):
+        return False
+    match first, second:
+        case S3Place(), S3Place():
+            return (first.url, first.endpoint_url) == (second.url, second.endpoint_url)
+        case AzurePlace(), AzurePlace():
+            return (first.url, first.account) == (second.url, second.account)
+        case _:
+            return first.url == second.url
+
+
+def add_prefix(place: Place, key: str) -> str:
+    """Return the path of a key in the bucket."""
+    prefix = "" if isinstance(place, HttpPlace) else place.prefix.strip("/")
+    return f"{prefix}/{key}" if prefix else key
+
+
+def _get_identity(place: Place) -> Place:
+    """Return the bucket, without what does not matter for a copy inside it."""
+    match get_bucket(place):
+        case S3Place() as bucket:
+            return replace(bucket, headers=Headers(), read_only=False)
+        case GcsPlace() as bucket:
+            return replace(bucket, headers=Headers())
+        case bucket:
+            return bucket
+
+
 def _join(base: str, prefix: str) -> str:
     return f"{base}/{prefix}" if prefix else base

@@ -170,26 +170,28 @@ def _find_shared(old: _Side, new: _Side) -> set[ManifestId]:
     """Find the manifests from which readers of both snapshots read the same references."""
     unshared = set(old.manifests) ^ set(new.manifests)
     unshared_ids = {ref.id for ref in unshared}
-    shared = list(dict.fromkeys(ref for ref in old.manifests if ref.id not in unshared_ids))
+    common = dict.fromkeys(ref for ref in old.manifests if ref not in unshared)
+    shared = [ref for ref in common if ref.id not in unshared_ids]
     if old.grid_shape != new.grid_shape:
         outside = {ref.id for ref in shared if not (old.has_inside(ref) and new.has_inside(ref))}
         shared = [ref for ref in shared if ref.id not in outside]
     if not shared:
         return set()
+    # Of manifests that overlap (Icechunk 1 writes such), the first wins: an unshared manifest hides
+    # references of a shared one, or hid them before. In another order, another one wins, also among
+    # the common manifests that are read.
+    others = list(unshared)
+    if list(common) != list(dict.fromkeys(ref for ref in new.manifests if ref in common)):
+        others += common
     ndim = len(new.grid_shape)
     starts, stops = _get_bounds(shared, ndim)
-    # Of manifests that overlap (Icechunk 1 writes such), the first wins: an unshared manifest hides
-    # references of a shared one, or hid them before.
+    rows = {ref: row for row, ref in enumerate(shared)}
     is_affected = np.zeros(len(shared), bool)
-    for start, stop in zip(*_get_bounds(list(unshared), ndim), strict=True):
-        is_affected |= np.all((starts < stop) & (start < stops), axis=1)
-    names = set(shared)
-    if shared != list(dict.fromkeys(ref for ref in new.manifests if ref in names)):
-        # In another order, another one wins.
-        for row, (start, stop) in enumerate(zip(starts, stops, strict=True)):
-            overlaps = np.all((starts < stop) & (start < stops), axis=1)
-            overlaps[row] = False
-            is_affected |= overlaps
+    for other, start, stop in zip(others, *_get_bounds(others, ndim), strict=True):
+        overlaps = np.all((starts < stop) & (start < stops), axis=1)
+        if other in rows:
+            overlaps[rows[other]] = False
+        is_affected |= overlaps
     affected_ids = {ref.id for ref, hit in zip(shared, is_affected.tolist(), strict=True) if hit}
     return {ref.id for ref in shared} - affected_ids
 

@@ -18,6 +18,7 @@ Limitations, most of them of obstore 0.12:
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 import uuid
@@ -66,7 +67,16 @@ from icefloe.storage.object_store.errors import (
     redact_error,
     translate_error,
 )
-from icefloe.storage.places import AzurePlace, GcsPlace, Place, S3Place, with_user_agent
+from icefloe.storage.places import (
+    AzurePlace,
+    GcsPlace,
+    Place,
+    S3Place,
+    add_prefix,
+    get_bucket,
+    is_same_bucket,
+    with_user_agent,
+)
 from icefloe.storage.size_limit import require_at_most
 
 if TYPE_CHECKING:
@@ -80,9 +90,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_LOGGER = logging.getLogger(__name__)
+
 _DELETE_BATCH: Final = 1000
 """Maximum number of keys in a DeleteObjects request of S3."""
 
+# Of all generations of the format (`icefloe.format.generation`).
+_CHUNK_PREFIXES: Final = ("chunks/", "c/")
 _LIST_PAGE: Final = 1000
 _CHECKED_LIST_ENTRIES: Final = 20
 
@@ -116,6 +130,7 @@ class ObjectStorage(Storage):
         self._place: Final = place
         self._settings: Final = self.default_settings().merge(settings or StorageSettings())
         self._clients: Clients | None = None
+        self._bucket_writer: ObjectStore | None = None
         self._lock: Final = threading.Lock()
 
     @property
@@ -347,6 +362,36 @@ class ObjectStorage(Storage):
         self._require_writable(target)
         self._call("copy", source, lambda: obstore.copy(self._writer, source, target))
 
+    def copy_from(self, source: Storage, source_key: str, key: str) -> bool:
+        """Copy an object on the server, from a prefix of the same bucket."""
+        if not isinstance(source, ObjectStorage) or not is_same_bucket(self._place, source.place):
+            return False
+        validate_key(source_key)
+        validate_key(key)
+        self._require_writable(key)
+        client = self._open_bucket_writer()
+        source_path, path = (
+            add_prefix(storage.place, name) for storage, name in ((source, source_key), (self, key))
+        )
+        try:
+            self._call("copy", source_key, lambda: obstore.copy(client, source_path, path))
+        except ObjectNotFoundError:
+            raise
+        except StorageError as error:
+            # Such as objects above 5 GB in S3, or a server without this request.
+            _LOGGER.debug("%s: cannot copy on the server: %s", self._get_url(key), error)
+            return False
+        return True
+
+    def _open_bucket_writer(self) -> ObjectStore:
+        self._open_clients()  # raises in a forked process
+        if self._bucket_writer is None:
+            with self._lock:
+                if self._bucket_writer is None:
+                    bucket = get_bucket(self._place)
+                    self._bucket_writer = open_clients(bucket, self._settings).writer
+        return self._bucket_writer
+
     @property
     def _reader(self) -> ObjectStore:
         return self._open_clients().reader
@@ -500,7 +545,7 @@ class ObjectStorage(Storage):
     def _make_attributes(self, key: str) -> Attributes:
         storage_class = (
             self._settings.effective_chunks_storage_class
-            if key.startswith("chunks/")
+            if key.startswith(_CHUNK_PREFIXES)
             else self._settings.effective_metadata_storage_class
         )
         return {} if storage_class is None else {"Storage-Class": storage_class}

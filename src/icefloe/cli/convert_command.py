@@ -1,0 +1,113 @@
+"""The ``convert`` command: convert a repository to another generation of the specification."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from icefloe.cli import arguments
+from icefloe.cli.job_runner import Engine
+from icefloe.cli.output import escape_unprintable, print_json
+from icefloe.format.generation import GENERATIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from icefloe.maintenance.progress import Progress as ProgressCallback
+    from icefloe.maintenance.progress import Step
+
+commands = typer.Typer(rich_markup_mode="rich")
+
+
+@commands.command(
+    rich_help_panel="Jobs on Spark",
+    epilog="Examples:\n\n"
+    "  icefloe convert s3://bucket/weather s3://bucket/weather-draft --to draft\n\n"
+    "  icefloe convert weather weather-v1 --to v1 --dry-run\n\n"
+    "  icefloe convert weather small --to sequence --branch dev --newest\n\n"
+    "  icefloe convert weather weather --to v2     # in place, between v1 and v2",
+)
+def convert(
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="Directory or URL of the repository.")
+    ],
+    target: Annotated[
+        str, typer.Argument(metavar="TARGET", help="New directory or URL; must be empty.")
+    ],
+    *,
+    to: Annotated[
+        str, typer.Option(metavar="GENERATION", help=f"One of: {', '.join(GENERATIONS)}.")
+    ],
+    branch: Annotated[
+        str | None,
+        typer.Option("--branch", "-b", metavar="NAME", help="Convert only this branch."),
+    ] = None,
+    newest: Annotated[
+        bool,
+        typer.Option("--newest", help="Convert only the newest snapshot of the branch (or main)."),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be converted and write nothing.")
+    ] = False,
+    as_json: arguments.AsJson = False,
+    spark: Annotated[
+        bool,
+        arguments.execution_option("--spark", help="Copy chunk files on Spark, for many of them."),
+    ] = False,
+    master: arguments.Master = None,
+    remote: arguments.Remote = None,
+) -> None:
+    """Convert a repository to another generation of the specification.
+
+    Keeps branches, tags, history, attributes and data; the source does not change. What the
+    generation cannot express is listed before anything is written. If it is interrupted, the same
+    command continues it.
+    """
+    from icefloe.pipeline import convert_repository  # noqa: PLC0415 - imports zarr
+
+    use_spark = spark or master is not None or remote is not None
+    with (
+        _show_phases() as progress,
+        Engine(master, remote, use_spark=use_spark).open_session() as session,
+    ):
+        report = convert_repository(
+            source,
+            target,
+            to=to,
+            branch=branch,
+            newest=newest,
+            spark=session,
+            dry_run=dry_run,
+            progress=progress,
+        )
+    if as_json:
+        print_json(report.to_json())
+        return
+    for line in str(report).split("\n"):
+        sys.stdout.write(escape_unprintable(line) + "\n")
+
+
+@contextmanager
+def _show_phases() -> Iterator[ProgressCallback]:
+    """Show a bar for the current phase on stderr if it is a terminal and not in CI."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:,}/{task.total:,}"),
+        TimeElapsedColumn(),
+    )
+    is_hidden = not console.is_terminal or "CI" in os.environ
+    with Progress(*columns, console=console, transient=True, disable=is_hidden) as bar:
+        bar_id = bar.add_task("starting", total=0)
+
+        def report_step(step: Step) -> None:
+            bar.update(bar_id, description=str(step.phase), completed=step.done, total=step.total)
+
+        yield report_step
