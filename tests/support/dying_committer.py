@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from zarr.core.buffer import default_buffer_prototype
 
 from icefloe.errors import AlreadyExistsError
+from icefloe.format.generation import get_generation
 from icefloe.model.config import PackingConfig, RepositoryConfig
 from icefloe.model.manifest_config import (
     ManifestConfig,
@@ -234,6 +235,7 @@ def survey_creation(storage: Storage, generation: str, config: RepositoryConfig)
 
 def main(place: str, scenario: str, generation: str, settings: str) -> None:
     config = config_of(settings)
+    assert get_generation(generation).codec  # imported once for all children
     creates = scenario == "create"
     if not creates:
         run_in_child(lambda: prepare(open_place(place, "prepared"), generation, config))
