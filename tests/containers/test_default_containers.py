@@ -36,15 +36,14 @@ def names(repository: Repository, *, default: bool) -> set[str | None]:
     }
 
 
-@pytest.mark.parametrize("spec_version", [1, 2])
-def test_a_container_overrides_the_default_of_its_prefix_alone(spec_version: int) -> None:
+def test_a_container_overrides_the_default_of_its_prefix_alone(generation: str) -> None:
     """The others stay, and are not persisted."""
     storage = in_memory_storage()
     config = RepositoryConfig()
     own = VirtualChunkContainer("s3", s3_store(region="sa-east-1"), "mine")
     config.set_virtual_chunk_container(own)
     config.set_virtual_chunk_container(VirtualChunkContainer("gcs://one/", gcs_store(), "one"))
-    repository = Repository.create(storage, config, spec_version=spec_version)
+    repository = Repository.create(storage, config, generation=generation)
     assert names(repository, default=False) == {"mine", "one"}
     assert names(repository, default=True) == DEFAULTS - {"s3"}
     # Locations in other containers can be written, and are readable after consent.
@@ -106,11 +105,10 @@ def test_a_default_without_its_name_is_found_by_its_prefix() -> None:
         assert opened.authorized_virtual_container_prefixes == {expected}
 
 
-@pytest.mark.parametrize("spec_version", [1, 2])
-def test_defaults_are_edited(spec_version: int) -> None:
+def test_defaults_are_edited(generation: str) -> None:
     """A default is overridden, removed and restored; saving preserves this."""
     storage = in_memory_storage()
-    repository = Repository.create(storage, spec_version=spec_version)
+    repository = Repository.create(storage, generation=generation)
     s3 = next(
         access.container
         for access in repository.list_virtual_chunk_containers()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from icefloe.containers.local_files import LocalFiles
+from support.generations import V1_AND_OLDER_IN_FULL
 from support.netcdf_files import create
 
 if TYPE_CHECKING:
@@ -29,10 +30,10 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def repository(tmp_path: Path, folder: Path) -> icefloe.Repository:
+@pytest.fixture(params=V1_AND_OLDER_IN_FULL)
+def repository(request: pytest.FixtureRequest, tmp_path: Path, folder: Path) -> icefloe.Repository:
     """Create an empty repository with a container for the folder, without inline chunks."""
-    return create(tmp_path / "repo", folder)
+    return create(tmp_path / "repo", folder, generation=request.param)
 
 
 @pytest.fixture

@@ -243,9 +243,8 @@ def test_looking_things_up(setup: Setup) -> None:
     find_tip = FIND_TIP[setup.generation]
     assert Repository.exists(setup.storage)
     probes = ["head repo", "head branch", "head state", "list_first branch"]
-    assert (
-        setup.requests() == probes[: ["v2", "v1", "draft", "sequence"].index(setup.generation) + 1]
-    )
+    num_probes = {"v2": 1, "v1": 2, "draft": 3, "sequence": 4}[setup.generation]
+    assert setup.requests() == probes[:num_probes]
     assert not Repository.exists(WithoutListing(in_memory_storage()))
     repository = Repository.open(setup.storage)
     assert len(setup.requests()) == 1 + len(DETECT[setup.generation])

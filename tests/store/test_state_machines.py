@@ -19,6 +19,7 @@ from icefloe.model.config import PackingConfig, RepositoryConfig
 from icefloe.repository import Repository
 from icefloe.storage import in_memory_storage
 from support import zarr_documents
+from support.generations import examples_of
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DataObject
@@ -155,8 +156,8 @@ class Keys(ZarrStoreStateMachine):
     written again for the keys of three arrays; what they claim, and the invariants, are zarr's.
     """
 
-    def __init__(self, config: RepositoryConfig) -> None:
-        repository = Repository.create(in_memory_storage(), config)
+    def __init__(self, generation: str, config: RepositoryConfig) -> None:
+        repository = Repository.create(in_memory_storage(), config, generation=generation)
         super().__init__(repository.writable_session("main").store)
         self._repository = repository
 
@@ -209,7 +210,8 @@ class Keys(ZarrStoreStateMachine):
 
 
 @pytest.mark.parametrize("config", CONFIGS)
-def test_keys(config: str) -> None:
+def test_keys(generation: str, config: str) -> None:
     """Values of keys are what was set last, before and after commits."""
-    make: Any = lambda: Keys(CONFIGS[config])  # noqa: E731 - hypothesis says type
-    run_state_machine_as_test(make, settings=settings(BOUNDED, max_examples=25))
+    make: Any = lambda: Keys(generation, CONFIGS[config])  # noqa: E731 - hypothesis says type
+    number = examples_of(generation, 25, thorough=250) // (1 if generation == "v1" else 2)
+    run_state_machine_as_test(make, settings=settings(BOUNDED, max_examples=number))

@@ -31,14 +31,15 @@ from zarr.testing.utils import assert_bytes_equal
 from icefloe.errors import ReadOnlyError, SessionStateError
 from icefloe.model.zarr_keys import ChunkKey, MetadataKey, parse_key
 from icefloe.repository import Repository
-from icefloe.storage import MemoryStorage
+from icefloe.storage import MemoryStorage, local_filesystem_storage
 from icefloe.store import IcechunkStore
 from support import zarr_documents
+from support.generations import GENERATION_NAMES
 
 if TYPE_CHECKING:
-    from zarr.abc.store import ByteRequest
+    from pathlib import Path
 
-    from icefloe.storage import Storage
+    from zarr.abc.store import ByteRequest
 
 VALID_CHUNKS = ["c/0/0", "foo/c/0/0", "foo/bar/c/3/2"]
 VALID_METADATA = ["zarr.json", "foo/zarr.json"]
@@ -85,10 +86,11 @@ class TestIcechunkStore(StoreTests[IcechunkStore, cpu.Buffer]):
                 return _buffer(found)
         raise AssertionError(key)
 
-    @pytest.fixture
-    def store_kwargs(self, storage: Storage) -> dict[str, Any]:
-        generation = "v1" if isinstance(storage, MemoryStorage) else "v2"
-        repository = Repository.create(storage, generation=generation)
+    @pytest.fixture(params=GENERATION_NAMES)
+    def store_kwargs(self, request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
+        is_local = request.param in {"sequence", "v2"}
+        storage = local_filesystem_storage(tmp_path / "repo") if is_local else MemoryStorage()
+        repository = Repository.create(storage, generation=request.param)
         return {"session": repository.writable_session("main")}
 
     # Zarr's fixtures are coroutines, which takes a plugin of pytest.

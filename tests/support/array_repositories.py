@@ -12,6 +12,7 @@ import numpy as np
 import zarr
 
 from support import SUPPORT, warm_python
+from support.generations import OLDER
 
 if TYPE_CHECKING:
     import icefloe
@@ -120,7 +121,12 @@ def chunk_bytes(repository: icefloe.Repository, path: str) -> dict[tuple[int, ..
 
 
 def seen_by_icechunk(repository: icefloe.Repository, *prefix: str) -> dict[str, Any]:
-    """Read all nodes at the tip of main with the real Icechunk, and virtual chunks in a folder."""
+    """Read all nodes at the tip of main with the real Icechunk, and virtual chunks in a folder.
+
+    Generations that Icechunk does not read are read by icefloe.
+    """
+    if repository.generation in OLDER:
+        return _seen_by_icefloe(repository)
     path = repository.storage.url.removeprefix("file://")
     script = SUPPORT / "icechunk_reader.py"
     done = warm_python.run(sys.executable, script, path, *prefix)
@@ -128,6 +134,15 @@ def seen_by_icechunk(repository: icefloe.Repository, *prefix: str) -> dict[str, 
     found = json.loads(done.stdout.splitlines()[-1])
     nodes: dict[str, Any] = found["snapshots"][found["branches"]["main"]]
     return nodes
+
+
+def _seen_by_icefloe(repository: icefloe.Repository) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for path, node in tip(repository).members(max_depth=None):
+        found[f"/{path}"] = {}
+        if isinstance(node, zarr.Array):
+            found[f"/{path}"] = {"chunks": list(node.chunks), "sha256": sha256(node[...])}
+    return found
 
 
 def sha256(values: Any) -> str:

@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import sys
+from importlib import import_module
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from zarr.core.buffer import default_buffer_prototype
 
 from icefloe.errors import AlreadyExistsError
+from icefloe.format.generation import get_generation
 from icefloe.model.config import PackingConfig, RepositoryConfig
 from icefloe.model.manifest_config import (
     ManifestConfig,
@@ -234,6 +236,10 @@ def survey_creation(storage: Storage, generation: str, config: RepositoryConfig)
 
 def main(place: str, scenario: str, generation: str, settings: str) -> None:
     config = config_of(settings)
+    # Imported once for all children; pyarrow imports pandas when it is first used.
+    _ = get_generation(generation).codec
+    if generation == "draft":
+        import_module("pandas")
     creates = scenario == "create"
     if not creates:
         run_in_child(lambda: prepare(open_place(place, "prepared"), generation, config))

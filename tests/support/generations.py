@@ -28,11 +28,11 @@ WITHOUT_REPO_INFO: Final = [
 ]
 """Those without amendments, a status, feature flags and an ops log."""
 
-OLDER_IN_FULL: Final = [
-    pytest.param(name, marks=pytest.mark.full) if name in OLDER else name
-    for name in GENERATION_NAMES
+V1_AND_OLDER_IN_FULL: Final = [
+    "v1",
+    *[pytest.param(name, marks=pytest.mark.full) for name in OLDER],
 ]
-"""All generations as parameters; ``make test`` leaves out the older ones."""
+"""Parameters for tests that are run over one generation in ``make test``."""
 
 
 def examples_of(generation: str, usual: int, *, thorough: int) -> int:

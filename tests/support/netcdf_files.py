@@ -90,7 +90,9 @@ def write_files(folder: Path, count: int = 4, days: int = 2, **options: Any) -> 
     ]
 
 
-def create(path: Path, folder: Path, **options: Any) -> icefloe.Repository:
+def create(
+    path: Path, folder: Path, *, generation: str | None = None, **options: Any
+) -> icefloe.Repository:
     """Create a repository that may refer to the files of a folder."""
     config = icefloe.RepositoryConfig(inline_chunk_threshold_bytes=0, **options)
     prefix = f"{folder.as_uri()}/"
@@ -101,6 +103,7 @@ def create(path: Path, folder: Path, **options: Any) -> icefloe.Repository:
         icefloe.local_filesystem_storage(str(path)),
         config,
         {prefix: icefloe.Credentials.LocalFileSystemAccess()},
+        generation=generation,
     )
 
 

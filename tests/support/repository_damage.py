@@ -20,6 +20,7 @@ from icefloe.model.config import RepositoryConfig
 from icefloe.repository import Repository
 from icefloe.storage import MemoryStorage
 from support.format_damage import mutate
+from support.zarr_nodes import group, put
 
 if TYPE_CHECKING:
     import random
@@ -39,9 +40,9 @@ def make_files(generation: str) -> Mapping[str, bytes]:
     repository = Repository.create(storage, config, generation=generation)
     session = repository.writable_session("main")
     root = zarr.open_group(session.store, attributes={"title": "x" * 5000, "nan": None})
-    group = root.create_group("g", attributes={"units": "m"})
-    group.create_array("f", data=np.arange(12, dtype="f4").reshape(3, 4), chunks=(1, 2))
-    group.create_array("big", data=np.arange(60), chunks=(20,), compressors=None, fill_value=-1)
+    inner = root.create_group("g", attributes={"units": "m"})
+    inner.create_array("f", data=np.arange(12, dtype="f4").reshape(3, 4), chunks=(1, 2))
+    inner.create_array("big", data=np.arange(60), chunks=(20,), compressors=None, fill_value=-1)
     root.create_array("scalar", shape=(), dtype="bool")[...] = True
     root.create_array("virtual", shape=(4,), chunks=(2,), dtype="u1", dimension_names=["x"])
     for index in range(2):
@@ -121,7 +122,7 @@ def _compare(repository: Repository) -> None:
 
 def _commit(repository: Repository) -> None:
     session = repository.writable_session("main")
-    zarr.open_group(session.store).create_group("new")
+    put(session.store, "new/zarr.json", group())
     session.commit("after the damage")
 
 
@@ -194,5 +195,8 @@ def _damage_table(data: bytes, random: random.Random) -> bytes:
                 metadata[name] = _damage_json(metadata[name], random)
             table = table.replace_schema_metadata(metadata)
     sink = io.BytesIO()
-    parquet.write_table(table, sink, compression="zstd")
+    try:
+        parquet.write_table(table, sink, compression="zstd")
+    except pa.ArrowInvalid:  # not even pyarrow writes it
+        return mutate(data, random)
     return sink.getvalue()

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> icefloe.Repository:
-    repository = icefloe.Repository.create(icefloe.local_filesystem_storage(str(tmp_path / "repo")))
+def repository(tmp_path: Path, generation: str) -> icefloe.Repository:
+    storage = icefloe.local_filesystem_storage(str(tmp_path / "repo"))
+    repository = icefloe.Repository.create(storage, generation=generation)
     with repository.transaction("main", message="array") as store:
         zarr.create_array(store, name="a", shape=(100,), chunks=(1,), dtype="i4", fill_value=0)
     return repository
