@@ -230,6 +230,7 @@ class Repository:
         attribution: Attribution | None = None,
         *,
         generation: str | None = None,
+        store_root: Storage | None = None,
     ) -> Self:
         """Open a repository, or create it; safe if another process creates it concurrently."""
         attributed_storage = _add_attribution(storage, attribution)
@@ -243,11 +244,14 @@ class Repository:
                     check_clean_root,
                     attribution,
                     generation=generation,
+                    store_root=store_root,
                 )
             except AlreadyExistsError:
                 if not cls.exists(attributed_storage):
                     raise
-        return cls.open(storage, config, authorize_virtual_chunk_access, attribution)
+        return cls.open(
+            storage, config, authorize_virtual_chunk_access, attribution, store_root=store_root
+        )
 
     @staticmethod
     def exists(storage: Storage, storage_settings: StorageSettings | None = None) -> bool:
@@ -269,10 +273,11 @@ class Repository:
         return SpecVersion(version) if version else version
 
     @staticmethod
-    def fetch_config(storage: Storage) -> RepositoryConfig | None:
+    def fetch_config(
+        storage: Storage, *, store_root: Storage | None = None
+    ) -> RepositoryConfig | None:
         """Fetch the persisted configuration of a repository, None if it has none."""
-        _require_storage(storage)
-        return open_refs(storage).config
+        return open_refs(_add_store_root(storage, store_root, None)).config
 
     def reopen(
         self,

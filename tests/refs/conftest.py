@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from icefloe.format.generation import DRAFT, V1, V2, Generation
+from icefloe.format.generation import GENERATIONS, Generation
 from icefloe.refs import Refs, create_refs
 from icefloe.storage import LocalStorage, MemoryStorage, Storage
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.fixture(params=[DRAFT, V1, V2], ids=lambda generation: generation.name)
+@pytest.fixture(params=GENERATIONS.values(), ids=list(GENERATIONS))
 def generation(request: pytest.FixtureRequest) -> Generation:
     generation: Generation = request.param
     return generation

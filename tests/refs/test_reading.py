@@ -14,12 +14,13 @@ from icefloe.assets import Assets
 from icefloe.errors import (
     ErrorKind,
     FormatError,
+    PermissionDeniedError,
     RefNotFoundError,
     RepositoryNotFoundError,
     SnapshotNotFoundError,
     StorageError,
 )
-from icefloe.format.generation import DRAFT, V1, V2, Generation
+from icefloe.format.generation import SEQUENCE, V1, V2
 from icefloe.format.keys import format_branch_key
 from icefloe.format.ref_json import encode_ref
 from icefloe.format.snapshot import decode_snapshot, encode_snapshot
@@ -30,12 +31,14 @@ from icefloe.refs import create_refs, fetch_spec_version, is_repository, open_re
 from icefloe.storage import LocalStorage, MemoryStorage
 from support.counting_refs_storage import CountingStorage
 from support.golden_repositories import Golden, every_golden
+from support.ref_keys import GENERATIONS_WITH_REF_FILES, PUBLISHING_KEYS
 from support.ref_snapshots import write_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from icefloe.format.generation import Generation
     from icefloe.model.byte_range import ByteRange
     from icefloe.storage import Fetched, ObjectInfo
 
@@ -77,12 +80,13 @@ def test_state_at_opening_does_not_change(generation: Generation) -> None:
     storage = MemoryStorage()
     create_refs(storage, generation=generation)
     opened = open_refs(storage)
-    info = write_snapshot(storage, generation, INITIAL_SNAPSHOT_ID, "later")
-    opened.opening_refs.commit("main", INITIAL_SNAPSHOT_ID, info)
+    first = generation.initial_snapshot_id
+    info = write_snapshot(storage, generation, first, "later")
+    opened.opening_refs.commit("main", first, info)
     config = RepositoryConfig(inline_chunk_threshold_bytes=1)
     opened.opening_refs.save_config(config, expected=None)
-    assert opened.opening_refs.fetch_branch("main") == INITIAL_SNAPSHOT_ID
-    assert opened.opening_refs.fetch_branches() == {"main": INITIAL_SNAPSHOT_ID}
+    assert opened.opening_refs.fetch_branch("main") == first
+    assert opened.opening_refs.fetch_branches() == {"main": first}
     assert opened.opening_refs.fetch_config() is None
     assert opened.refs.fetch_branch("main") == info.id
     assert opened.refs.fetch_config() == config
@@ -162,29 +166,42 @@ def test_history_from_a_cache(generation: Generation) -> None:
     storage = CountingStorage(MemoryStorage())
     create_refs(storage, generation=generation)
     opened, assets = open_refs(storage), Assets(storage, generation)
-    kept = Kept({INITIAL_SNAPSHOT_ID: assets.fetch_snapshot(INITIAL_SNAPSHOT_ID)})
+    first_id = generation.initial_snapshot_id
+    kept = Kept({first_id: assets.fetch_snapshot(first_id)})
     storage.requests.clear()
     refs = opened.opening_refs.with_assets(kept)
     (first,) = refs.fetch_ancestry(refs.fetch_branch("main"))
-    assert first == refs.fetch_snapshot_info(INITIAL_SNAPSHOT_ID)
+    assert first == refs.fetch_snapshot_info(first_id)
     assert first.message == "Repository initialized"
     assert not storage.requests
 
 
 def test_nothing_is_listed(generation: Generation) -> None:
-    """Opening, reading, tagging and committing work without listing."""
+    """Opening, reading, tagging and committing work without listing, except in sequence."""
 
     class Unlistable(MemoryStorage):
-        """Raises when listed."""
+        """Raises when listed, unless listing is allowed."""
+
+        is_listable = False
 
         def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-            raise StorageError(f"not allowed to list {prefix}")
+            if self.is_listable:
+                return super().list(prefix)
+            raise PermissionDeniedError(f"not allowed to list {prefix}")
 
     storage = Unlistable()
+    storage.is_listable = generation is SEQUENCE
     create_refs(storage, generation=generation)
     refs = open_refs(storage).refs
+    if generation is SEQUENCE:
+        storage.is_listable = False
+        with pytest.raises(PermissionDeniedError, match="r/main/"):
+            refs.fetch_branch("main")
+        with pytest.raises(RepositoryNotFoundError):
+            open_refs(storage)
+        return
     info = write_snapshot(storage, generation, refs.fetch_branch("main"), "a commit")
-    refs.commit("main", INITIAL_SNAPSHOT_ID, info)
+    refs.commit("main", generation.initial_snapshot_id, info)
     refs.create_tag("v1", info.id)
     assert refs.fetch_tag("v1") == info.id
     assert next(refs.fetch_ancestry(info.id)).message == "a commit"
@@ -196,21 +213,18 @@ def test_unknown_names(generation: Generation) -> None:
     """The error suggests names, or how to list them, without an additional request."""
     storage = CountingStorage(MemoryStorage())
     refs = create_refs(storage, generation=generation)
-    refs.create_tag("release-1", INITIAL_SNAPSHOT_ID)
-    words = "did you mean {}" if generation is not V1 else "{} returns the existing ones"
+    refs.create_tag("release-1", generation.initial_snapshot_id)
+    knows_names = generation not in GENERATIONS_WITH_REF_FILES
+    words = "did you mean {}" if knows_names else "{} returns the existing ones"
     storage.requests.clear()
     with pytest.raises(RefNotFoundError) as caught:
         refs.fetch_branch("mian")
-    assert words.format("'main'" if generation is not V1 else "list_branches()") in str(
-        caught.value
-    )
+    assert words.format("'main'" if knows_names else "list_branches()") in str(caught.value)
     assert caught.value.kind is ErrorKind.BRANCH_NOT_FOUND
     assert storage.requests.total() == 1
     with pytest.raises(RefNotFoundError) as caught:
         refs.fetch_tag("release1")
-    assert words.format("'release-1'" if generation is not V1 else "list_tags()") in str(
-        caught.value
-    )
+    assert words.format("'release-1'" if knows_names else "list_tags()") in str(caught.value)
     assert caught.value.kind is ErrorKind.TAG_NOT_FOUND
 
 
@@ -234,20 +248,23 @@ def test_no_repository() -> None:
     storage = CountingStorage(MemoryStorage())
     with pytest.raises(
         RepositoryNotFoundError,
-        match=r"neither 'repo' nor 'refs/branch\.main/ref\.json' nor 'state\.json'",
+        match=r"neither 'repo' nor 'refs/branch\.main/ref\.json' nor 'state\.json' nor 'r/main/'",
     ):
         open_refs(storage)
-    assert storage.requests.total() == 4
+    assert storage.requests.total() == 5
 
 
-@pytest.mark.parametrize("generation, key", [(V2, "repo"), (DRAFT, "state.json")])
-def test_a_deleted_repository(generation: Generation, key: str) -> None:
-    """A repository that was deleted after opening raises."""
+def test_a_deleted_repository(generation: Generation) -> None:
+    """A repository that was deleted after opening raises, in some generations as a lost branch."""
     storage = MemoryStorage()
     refs = create_refs(storage, generation=generation)
-    storage.delete_many([key])
-    with pytest.raises(RepositoryNotFoundError, match="deleted or moved"):
-        refs.fetch_branch("main")
+    storage.delete_many([PUBLISHING_KEYS[generation]])
+    if generation in GENERATIONS_WITH_REF_FILES:
+        with pytest.raises(RefNotFoundError, match="no branch 'main'"):
+            refs.fetch_branch("main")
+    else:
+        with pytest.raises(RepositoryNotFoundError, match="deleted or moved"):
+            refs.fetch_branch("main")
 
 
 def test_a_failing_storage_is_not_opened_as_version_1() -> None:

@@ -289,6 +289,10 @@ class TestStoreRoot:
         assert read_array(repo.readonly_session("main")) == [1, 7]
         assert {info.key for info in state.list()} == {"config.yaml", "state.json"}
         assert icefloe.Repository.exists(state)
+        assert icefloe.Repository.open_or_create(state, store_root=data).generation == "draft"
+        config = icefloe.Repository.fetch_config(state, store_root=data)
+        assert config is not None
+        assert config.inline_chunk_threshold_bytes == 0
 
     def test_a_root_that_was_not_passed(
         self,

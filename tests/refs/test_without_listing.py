@@ -1,4 +1,4 @@
-"""Repositories work without permission to list objects."""
+"""Repositories work without permission to list objects, except in the generation sequence."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import zarr
 
 import icefloe
 from icefloe.errors import ObjectNotFoundError, PermissionDeniedError
+from icefloe.format.generation import SEQUENCE
 from icefloe.storage import MemoryStorage
 from icefloe.storage.forwarding import ForwardingStorage, Request
 
@@ -24,7 +25,7 @@ class UnlistableStorage(ForwardingStorage):
     """Responds like S3 to a user without permission to list the bucket."""
 
     def _intercept(self, request: Request, run: Callable[[], T]) -> T:
-        if request.name == "list":
+        if request.name in ("list", "list_first"):
             raise PermissionDeniedError("may not list")
         try:
             return run()
@@ -33,9 +34,18 @@ class UnlistableStorage(ForwardingStorage):
 
 
 def test_everything_but_listing(generation: Generation) -> None:
-    """Creating, committing, branches, tags and time travel need no listing, and no 404."""
-    storage = UnlistableStorage(MemoryStorage())
+    """Creating, committing, branches, tags and time travel need no listing, and no 404.
+
+    The generation ``sequence`` lists branches, so that opening is refused.
+    """
+    inner = MemoryStorage()
+    storage = UnlistableStorage(inner)
     assert not icefloe.Repository.exists(storage)
+    if generation is SEQUENCE:
+        icefloe.Repository.create(inner, generation=generation.name)
+        with pytest.raises(PermissionDeniedError):
+            icefloe.Repository.open(storage)
+        return
     icefloe.Repository.create(storage, generation=generation.name)
     repo = icefloe.Repository.open(storage)
     assert repo.generation == generation.name

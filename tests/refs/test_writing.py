@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,7 +22,7 @@ from icefloe.errors import (
     SnapshotNotFoundError,
     StorageError,
 )
-from icefloe.format.generation import DRAFT, V1, V2, Generation, find_generation
+from icefloe.format.generation import DRAFT, GENERATIONS, SEQUENCE, V1, V2, find_generation
 from icefloe.model.config import RepositoryConfig
 from icefloe.model.ids import INITIAL_SNAPSHOT_ID, SnapshotId
 from icefloe.model.repo_info import (
@@ -36,16 +37,18 @@ from icefloe.model.repo_info import (
     RepoStatus,
     UpdateType,
 )
-from icefloe.refs import Refs, changes, create_refs, open_refs
+from icefloe.refs import Refs, changes, create_refs, fetch_generation, open_refs
 from icefloe.refs.repo_file import RepoFile
 from icefloe.storage import LocalStorage, MemoryStorage, Overwrite
 from support.counting_refs_storage import CountingStorage
+from support.ref_keys import GENERATIONS_WITH_REF_FILES, PUBLISHING_KEYS
 from support.ref_snapshots import write_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from icefloe.format.generation import Generation
     from icefloe.storage import ObjectInfo, PutMode, Storage, Version
 
 
@@ -60,15 +63,16 @@ def test_creation(refs: Refs, storage: Storage, generation: Generation) -> None:
     """A new repository has the branch main at the first snapshot, and nothing else."""
     reopened = open_refs(storage).refs
     assert reopened.generation is generation
+    assert fetch_generation(storage) is generation
     assert reopened.spec_version == generation.spec_version
-    assert reopened.fetch_branches() == {"main": INITIAL_SNAPSHOT_ID}
+    assert reopened.fetch_branches() == {"main": generation.initial_snapshot_id}
     assert reopened.fetch_tags() == {}
     assert reopened.fetch_config() is None
-    (first,) = reopened.fetch_ancestry(INITIAL_SNAPSHOT_ID)
+    (first,) = reopened.fetch_ancestry(generation.initial_snapshot_id)
     assert (first.message, first.parent_id) == ("Repository initialized", None)
 
 
-@pytest.mark.parametrize("other", [DRAFT, V1, V2], ids=lambda other: other.name)
+@pytest.mark.parametrize("other", GENERATIONS.values(), ids=list(GENERATIONS))
 def test_creating_twice(refs: Refs, storage: Storage, other: Generation) -> None:
     """A second creation, of any generation, raises and changes nothing."""
     tip = commit(refs, storage)
@@ -80,26 +84,20 @@ def test_creating_twice(refs: Refs, storage: Storage, other: Generation) -> None
 
 
 @pytest.mark.parametrize(
-    "winner, loser, last_key",
+    "winner, loser",
     [
-        (V2, V1, "refs/branch.main/ref.json"),
-        (V2, DRAFT, "state.json"),
-        (V1, DRAFT, "state.json"),
+        pytest.param(winner, loser, id=f"{winner.name}-{loser.name}")
+        for winner, loser in combinations(PUBLISHING_KEYS, 2)
     ],
 )
-def test_concurrent_creators(winner: Generation, loser: Generation, last_key: str) -> None:
+def test_concurrent_creators(winner: Generation, loser: Generation) -> None:
     """Of two generations created concurrently, the newer exists, and the other creator raises."""
 
     class Racing(MemoryStorage):
         """Creates the newer generation right before the older one exists."""
 
-        def put(
-            self,
-            key: str,
-            data: bytes | memoryview,
-            mode: PutMode = Overwrite(),  # noqa: B008
-        ) -> Version:
-            if key == last_key:
+        def put(self, key: str, data: bytes | memoryview, mode: PutMode = Overwrite()) -> Version:  # noqa: B008
+            if key == PUBLISHING_KEYS[loser]:
                 create_refs(self, generation=winner)
             return super().put(key, data, mode)
 
@@ -118,7 +116,7 @@ def test_an_interrupted_creation_can_be_repeated(generation: Generation) -> None
         dies = True
 
         def put(self, key: str, data: bytes | memoryview, mode: PutMode = Overwrite()) -> Version:  # noqa: B008
-            if self.dies and key in ("repo", "refs/branch.main/ref.json", "state.json"):
+            if self.dies and key in PUBLISHING_KEYS.values():
                 raise StorageError("dead")
             return super().put(key, data, mode)
 
@@ -129,7 +127,7 @@ def test_an_interrupted_creation_can_be_repeated(generation: Generation) -> None
     storage.dies = False
     create_refs(storage, generation=generation, config=second)
     assert open_refs(storage).refs.fetch_config() == second
-    assert open_refs(storage).refs.fetch_branch("main") == INITIAL_SNAPSHOT_ID
+    assert open_refs(storage).refs.fetch_branch("main") == generation.initial_snapshot_id
 
 
 def test_a_commit_must_continue_the_history(refs: Refs, storage: Storage) -> None:
@@ -146,7 +144,7 @@ def test_commits_make_history(refs: Refs, storage: Storage) -> None:
     """Each commit is the parent of the next one."""
     ids = [commit(refs, storage, f"commit {number}") for number in range(3)]
     history = list(open_refs(storage).refs.fetch_ancestry(refs.fetch_branch("main")))
-    assert [info.id for info in history] == [*reversed(ids), INITIAL_SNAPSHOT_ID]
+    assert [info.id for info in history] == [*reversed(ids), refs.generation.initial_snapshot_id]
     assert [info.message for info in history][:3] == ["commit 2", "commit 1", "commit 0"]
 
 
@@ -166,7 +164,7 @@ def test_begin_commit(refs: Refs, storage: Storage) -> None:
     """`begin_commit` tolerates other changes, and raises a conflict if the branch moved."""
     first = commit(refs, storage)
     with pytest.raises(ConflictError) as caught:
-        refs.begin_commit("main", INITIAL_SNAPSHOT_ID)
+        refs.begin_commit("main", refs.generation.initial_snapshot_id)
     assert caught.value.actual_parent == str(first)
     finish, late = (refs.begin_commit("main", first) for _ in range(2))
     refs.create_tag("v1", first)
@@ -197,13 +195,20 @@ def test_branches(refs: Refs, storage: Storage) -> None:
 
 
 def test_tags(refs: Refs, storage: Storage) -> None:
-    """Tags cannot be moved, and names of deleted tags cannot be reused."""
+    """Tags cannot be moved, and names of deleted tags, where they exist, cannot be reused."""
     first = commit(refs, storage)
     refs.create_tag("v1", first)
     assert open_refs(storage).refs.fetch_tags() == {"v1": first}
     assert refs.fetch_tag("v1") == first
     with pytest.raises(AlreadyExistsError, match="cannot be moved"):
-        refs.create_tag("v1", INITIAL_SNAPSHOT_ID)
+        refs.create_tag("v1", refs.generation.initial_snapshot_id)
+    if not refs.generation.can_delete_tags:
+        with pytest.raises(FormatError, match=r"draft, v1 or v2, .* convert .*--to v2") as refused:
+            refs.delete_tag("v1")
+        assert refused.value.kind is ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION
+        assert refs.fetch_tags() == {"v1": first}
+        assert refs.fetch_deleted_tags() == frozenset()
+        return
     refs.delete_tag("v1")
     assert refs.fetch_tags() == {}
     assert refs.fetch_deleted_tags() == {"v1"}
@@ -220,7 +225,7 @@ def test_tags(refs: Refs, storage: Storage) -> None:
     "change, error, kind",
     [
         (
-            lambda refs: refs.create_branch("main", INITIAL_SNAPSHOT_ID),
+            lambda refs: refs.create_branch("main", refs.generation.initial_snapshot_id),
             AlreadyExistsError,
             "branch-already-exists",
         ),
@@ -230,12 +235,12 @@ def test_tags(refs: Refs, storage: Storage) -> None:
             "snapshot-not-found",
         ),
         (
-            lambda refs: refs.create_branch("", INITIAL_SNAPSHOT_ID),
+            lambda refs: refs.create_branch("", refs.generation.initial_snapshot_id),
             InvalidInputError,
             "invalid-ref-name",
         ),
         (
-            lambda refs: refs.create_tag("a\nb", INITIAL_SNAPSHOT_ID),
+            lambda refs: refs.create_tag("a\nb", refs.generation.initial_snapshot_id),
             InvalidInputError,
             "invalid-ref-name",
         ),
@@ -245,7 +250,7 @@ def test_tags(refs: Refs, storage: Storage) -> None:
             "snapshot-not-found",
         ),
         (
-            lambda refs: refs.reset_branch("x", INITIAL_SNAPSHOT_ID),
+            lambda refs: refs.reset_branch("x", refs.generation.initial_snapshot_id),
             RefNotFoundError,
             "branch-not-found",
         ),
@@ -277,24 +282,24 @@ def test_failed_changes_change_nothing(
 
 
 def test_slashes_in_names(refs: Refs, generation: Generation) -> None:
-    """Names may contain a slash, but not in generation v1."""
-    if generation is V1:
+    """Names may contain a slash, but not where names are part of keys."""
+    if generation in GENERATIONS_WITH_REF_FILES:
         with pytest.raises(InvalidInputError, match="slashes need a repository of version 2"):
-            refs.create_branch("feature/x", INITIAL_SNAPSHOT_ID)
+            refs.create_branch("feature/x", generation.initial_snapshot_id)
     else:
-        refs.create_branch("feature/x", INITIAL_SNAPSHOT_ID)
-        assert refs.fetch_branch("feature/x") == INITIAL_SNAPSHOT_ID
+        refs.create_branch("feature/x", generation.initial_snapshot_id)
+        assert refs.fetch_branch("feature/x") == generation.initial_snapshot_id
 
 
 @pytest.mark.parametrize("name", ["größe", "a#1", "100%", "深"])
 def test_unusual_names(refs: Refs, generation: Generation, name: str) -> None:
-    """Names that Icechunk may encode in keys cannot be created in generation v1."""
-    if generation is V1:
+    """Names that storages may encode in keys cannot be created where names are part of keys."""
+    if generation in GENERATIONS_WITH_REF_FILES:
         with pytest.raises(InvalidInputError, match="allow ASCII letters"):
-            refs.create_branch(name, INITIAL_SNAPSHOT_ID)
+            refs.create_branch(name, generation.initial_snapshot_id)
     else:
-        refs.create_branch(name, INITIAL_SNAPSHOT_ID)
-        assert refs.fetch_branch(name) == INITIAL_SNAPSHOT_ID
+        refs.create_branch(name, generation.initial_snapshot_id)
+        assert refs.fetch_branch(name) == generation.initial_snapshot_id
 
 
 @pytest.mark.parametrize("name", [None, 5, b"x", ["main"]])
@@ -304,9 +309,9 @@ def test_names_must_be_strings(refs: Refs, storage: Storage, name: Any) -> None:
     calls: list[Callable[[], object]] = [
         lambda: refs.fetch_branch(name),
         lambda: refs.fetch_tag(name),
-        lambda: refs.create_branch(name, INITIAL_SNAPSHOT_ID),
-        lambda: refs.create_tag(name, INITIAL_SNAPSHOT_ID),
-        lambda: refs.reset_branch(name, INITIAL_SNAPSHOT_ID),
+        lambda: refs.create_branch(name, refs.generation.initial_snapshot_id),
+        lambda: refs.create_tag(name, refs.generation.initial_snapshot_id),
+        lambda: refs.reset_branch(name, refs.generation.initial_snapshot_id),
         lambda: refs.delete_branch(name),
         lambda: refs.delete_tag(name),
     ]
@@ -338,12 +343,12 @@ def test_a_branch_deleted_during_a_listing(generation: Generation) -> None:
 
         def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
             found = list(super().list(prefix))
-            self.delete_many(["refs/branch.dev/ref.json"])
+            self.delete_many(["refs/branch.dev/ref.json", "r/dev/ZZZZZZZZ.json"])
             return iter(found)
 
     storage = Deleting()
     refs = create_refs(storage, generation=generation)
-    refs.create_branch("dev", INITIAL_SNAPSHOT_ID)
+    refs.create_branch("dev", generation.initial_snapshot_id)
     assert "main" in refs.fetch_branches()
 
 
@@ -364,15 +369,27 @@ def test_an_unknown_version_raises() -> None:
 
 
 def test_requests_of_a_commit(generation: Generation) -> None:
-    """A commit takes two requests, and three in generation v2, which keeps a backup."""
+    """A commit takes two requests in v1 and draft, and one more in v2, which keeps a backup.
+
+    It takes four in ``sequence``, two of them listings of one page: to find the newest file, and to
+    confirm that the new one took its place.
+    """
     storage = CountingStorage(MemoryStorage())
     refs = create_refs(storage, generation=generation)
-    info = write_snapshot(storage, generation, INITIAL_SNAPSHOT_ID, "a commit")
+    info = write_snapshot(storage, generation, generation.initial_snapshot_id, "a commit")
     storage.requests.clear()
-    refs.commit("main", INITIAL_SNAPSHOT_ID, info)
-    key = {DRAFT: "state.json", V1: "refs/branch.main/ref.json", V2: "repo"}[generation]
-    expected = {f"get {key}": 1, f"put {key}": 1}
-    assert storage.requests == expected | ({"copy repo": 1} if generation is V2 else {})
+    refs.commit("main", generation.initial_snapshot_id, info)
+    expected = {
+        DRAFT: {"get state.json": 1, "put state.json": 1},
+        SEQUENCE: {
+            "list_first r/main/": 2,
+            "get r/main/ZZZZZZZZ.json": 1,
+            "put r/main/ZZZZZZZY.json": 1,
+        },
+        V1: {"get refs/branch.main/ref.json": 1, "put refs/branch.main/ref.json": 1},
+        V2: {"get repo": 1, "put repo": 1, "copy repo": 1},
+    }
+    assert storage.requests == expected[generation]
 
 
 def test_detached_snapshots(refs: Refs, storage: Storage) -> None:
@@ -385,7 +402,7 @@ def test_detached_snapshots(refs: Refs, storage: Storage) -> None:
     assert [ancestor.id for ancestor in refs.fetch_ancestry(info.id)] == [
         info.id,
         tip,
-        INITIAL_SNAPSHOT_ID,
+        refs.generation.initial_snapshot_id,
     ]
     refs.create_tag("kept", info.id)
     assert open_refs(storage).refs.fetch_tag("kept") == info.id
@@ -395,7 +412,9 @@ def test_detached_snapshots(refs: Refs, storage: Storage) -> None:
     "call",
     [
         lambda refs: refs.amend(
-            "main", INITIAL_SNAPSHOT_ID, refs.fetch_snapshot_info(INITIAL_SNAPSHOT_ID)
+            "main",
+            refs.generation.initial_snapshot_id,
+            refs.fetch_snapshot_info(refs.generation.initial_snapshot_id),
         ),
         lambda refs: refs.fetch_ops_log(),
         lambda refs: refs.fetch_metadata(),
@@ -409,24 +428,28 @@ def test_detached_snapshots(refs: Refs, storage: Storage) -> None:
     ],
 )
 @pytest.mark.parametrize(
-    "generation, problem, kind",
+    "generation",
     [
-        (V1, r"needs a repository of version 2.*upgrade", ErrorKind.UNSUPPORTED_SPEC_VERSION),
-        (
-            DRAFT,
-            "generation v2, but memory:// has generation draft: convert .*`icefloe convert",
-            ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION,
-        ),
+        pytest.param(generation, id=name)
+        for name, generation in GENERATIONS.items()
+        if not generation.has_repo_info
     ],
 )
-def test_features_of_version_2(
-    call: Callable[[Refs], object], generation: Generation, problem: str, kind: ErrorKind
-) -> None:
-    """Features of version 2 raise in older ones, with advice to upgrade or convert."""
+def test_features_of_version_2(call: Callable[[Refs], object], generation: Generation) -> None:
+    """Features of version 2 raise in older generations, with advice to upgrade or convert."""
     storage = CountingStorage(MemoryStorage())
     refs = create_refs(storage, generation=generation)
     before = {info.key: info.version for info in storage.list()}
-    with pytest.raises(FormatError, match=problem) as caught:
+    if generation is V1:
+        kind = ErrorKind.UNSUPPORTED_SPEC_VERSION
+        advice = "needs a repository of version 2.*upgrade"
+    else:
+        kind = ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION
+        advice = (
+            f"needs a repository of generation v2, but memory:// has generation {generation.name}: "
+            "convert .*`icefloe convert SOURCE TARGET --to v2`"
+        )
+    with pytest.raises(FormatError, match=advice) as caught:
         call(refs)
     assert caught.value.kind is kind
     assert {info.key: info.version for info in storage.list()} == before

@@ -370,6 +370,21 @@ def test_list_below_a_prefix(storage: Storage) -> None:
         list(storage.list("refs"))
 
 
+def test_list_first(storage: Storage) -> None:
+    """The first objects of a directory, in the order of their keys, at most as many as asked."""
+    names = [f"{number:04}.json" for number in range(30)]
+    for name in reversed(names):
+        storage.put(f"r/main/{name}", name.encode())
+    storage.put("r/main.json", b"x")
+    for limit in (1, 2, 25, 30, 31):
+        listed = storage.list_first("r/main/", limit)
+        assert [info.key for info in listed] == [f"r/main/{name}" for name in names[:limit]]
+    assert listed[0] == storage.head("r/main/0000.json")
+    assert list(storage.list_first("r/other/", 2)) == []
+    with pytest.raises(InvalidInputError):
+        storage.list_first("r/main", 2)
+
+
 def test_copy(storage: Storage) -> None:
     """A copy replaces its target and is independent of its source."""
     storage.put("repo", b"old")

@@ -33,6 +33,7 @@ async def use_everything(storage: Storage) -> None:
     await storage.get_bytes_async("a", 2, 5)
     storage.head("a")
     list(storage.list())
+    storage.list_first("x/", 2)
     storage.copy("a", "c")
     storage.delete_many(iter(["a", "b"]))
 
@@ -50,6 +51,7 @@ def test_every_request_is_recorded_once() -> None:
         ("get_bytes_async", ("a",), 5),
         ("head", ("a",), 0),
         ("list", ("",), 0),
+        ("list_first", ("x/",), 0),
         ("copy", ("a", "c"), 0),
         ("delete_many", ("a", "b"), 0),
     ]

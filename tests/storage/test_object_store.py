@@ -10,6 +10,7 @@ import sys
 import time
 import traceback
 import uuid
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ import pytest
 from obstore.exceptions import BaseError
 
 from icefloe.errors import ObjectNotFoundError, PreconditionFailedError, StorageError
+from icefloe.format.generation import GENERATIONS
 from icefloe.model.storage_settings import (
     StorageRetriesSettings,
     StorageSettings,
@@ -25,6 +27,7 @@ from icefloe.model.storage_settings import (
 from icefloe.storage import (
     Create,
     ObjectStorage,
+    S3Place,
     S3StaticCredentials,
     UpdateIfMatch,
     Version,
@@ -34,6 +37,7 @@ from icefloe.storage import (
 )
 from icefloe.storage.object_store.errors import redact_error, translate_error
 from support import SUPPORT
+from support.faulty_proxy import faulty_proxy
 
 if TYPE_CHECKING:
     from support.servers import AzureServer, S3Server
@@ -310,3 +314,33 @@ def test_a_missing_object_does_not_prevent_the_deletion_of_others(
         storage.put(key, b"x")
     storage.delete_many(f"chunks/{i:03}" for i in range(300))
     assert list(storage.list()) == []
+
+
+def test_list_first_requests_one_page(s3: ObjectStorage, s3_server: S3Server) -> None:
+    """The first objects of many take one request, where a complete listing takes several."""
+
+    async def put_all() -> None:
+        keys = (f"r/main/{number:04}.json" for number in range(1100))
+        await asyncio.gather(*(s3.put_async(key, b"x") for key in keys))
+
+    asyncio.run(put_all())
+    place = s3.place
+    assert isinstance(place, S3Place)
+    with faulty_proxy(s3_server.endpoint_url) as proxy:
+        storage = ObjectStorage(replace(place, endpoint_url=proxy.url))
+        listed = storage.list_first("r/main/", 2)
+        assert [info.key for info in listed] == ["r/main/0000.json", "r/main/0001.json"]
+        assert proxy.seen == ["GET"]
+        assert len(list(storage.list("r/main/"))) == 1100
+        assert len(proxy.seen) > 2
+
+
+def test_chunks_of_every_generation_have_the_storage_class_of_chunks(s3: ObjectStorage) -> None:
+    """Keys of chunks get the class of chunks, and other keys that of metadata."""
+    settings = StorageSettings(chunks_storage_class="CHUNKS", metadata_storage_class="METADATA")
+    storage = s3.with_settings(settings)
+    for generation in GENERATIONS.values():
+        layout = generation.layout
+        for files, expected in ((layout.chunks, "CHUNKS"), (layout.snapshots, "METADATA")):
+            attributes = storage._make_attributes(f"{files.prefix}name")
+            assert attributes == {"Storage-Class": expected}

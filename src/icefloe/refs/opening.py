@@ -169,7 +169,7 @@ def is_repository(storage: Storage) -> bool:
 
 
 def fetch_generation(storage: Storage) -> Generation | None:
-    """Fetch the generation of a repository, or None if none exists; at most three requests."""
+    """Fetch the generation of a repository, or None if none exists; at most four requests."""
     for generation, key in _MARKERS.items():
         if not _can_have(storage, generation):
             continue

@@ -55,5 +55,7 @@ def _find_complete_entries(snapshot: Snapshot) -> Iterator[SnapshotInfo]:
     recent = snapshot.recent_ancestors
     for entry, parent in pairwise(recent):
         yield replace(entry, parent_id=parent.id)
-    if recent and len(recent) == snapshot.num_ancestors:
-        yield replace(recent[-1], parent_id=None)  # the first snapshot
+    if recent and recent[-1].parent_id is not None:
+        yield recent[-1]
+    elif recent and len(recent) == snapshot.num_ancestors:
+        yield recent[-1]  # the first snapshot

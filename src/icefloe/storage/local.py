@@ -38,7 +38,7 @@ import stat
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -243,6 +243,19 @@ class LocalStorage(Storage):
         directory = f"{self._root}/{prefix}".rstrip("/")
         self._require_no_links(directory)
         return self._walk(directory, prefix)
+
+    def list_first(self, prefix: str, limit: int) -> Sequence[ObjectInfo]:
+        """List the first objects below ``prefix``, from all names of its directory.
+
+        Reads the names again if one of these objects is deleted meanwhile: otherwise the result
+        could be empty, although there are newer objects.
+        """
+        validate_list_prefix(prefix)
+        directory = f"{self._root}/{prefix}".rstrip("/")
+        self._require_no_links(directory)
+        while True:
+            with suppress(FileNotFoundError):
+                return list(islice(self._walk(directory, prefix, skip_deleted=False), limit))
 
     def head(self, key: str) -> ObjectInfo:
         path = self._resolve_path(key)
@@ -479,7 +492,9 @@ class LocalStorage(Storage):
                 f"{key}: written to {self.url}, but it could not be flushed to disk: {error}"
             ) from error
 
-    def _walk(self, directory: str, prefix: str) -> Iterator[ObjectInfo]:
+    def _walk(
+        self, directory: str, prefix: str, *, skip_deleted: bool = True
+    ) -> Iterator[ObjectInfo]:
         try:
             with os.scandir(directory) as entries:
                 # All keys below a directory `a` start with `a/`, which sorts after `a-b`.
@@ -495,12 +510,14 @@ class LocalStorage(Storage):
         for sort_key, entry in sorted_entries:
             key = prefix + entry.name
             if sort_key.endswith(b"/"):
-                yield from self._walk(entry.path, f"{key}/")
+                yield from self._walk(entry.path, f"{key}/", skip_deleted=skip_deleted)
                 continue
             try:
                 file_stat = entry.stat(follow_symlinks=self._follow_symlinks)
             except FileNotFoundError:  # deleted since the directory was read
-                continue
+                if skip_deleted:
+                    continue
+                raise
             if stat.S_ISREG(file_stat.st_mode):
                 yield _make_info(key, file_stat)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def test_on_spark(tmp_path: Path, spark: Any, s3_server: S3Server) -> None:
     """Tasks upload from a disk to S3, and copy from prefix to prefix on the server."""
     repository, _ = make_history(tmp_path / "source", "v1")
-    expected = sorted(map(str, read_everything(repository).values()))
+    expected = read_everything(repository)
 
     def open_prefix(name: str) -> Any:
         return s3_storage(
@@ -44,7 +44,8 @@ def test_on_spark(tmp_path: Path, spark: Any, s3_server: S3Server) -> None:
     assert copied.num_copied_chunks == 24
     assert copied.num_transferred_bytes == 0
     found = read_everything(Repository.open(second))
-    assert sorted(map(str, found.values())) == expected
+    ids = {old: copied.snapshots[new] for old, new in uploaded.snapshots.items()}
+    assert found == {ids[snapshot_id]: data for snapshot_id, data in expected.items()}
 
 
 def test_failed_tasks(tmp_path: Path, spark: Any) -> None:

@@ -5,6 +5,7 @@ Reading and writing are vectorized, without a Python loop over chunk references.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -51,6 +52,8 @@ _ENCODINGS: Final = {
     "array_id": "DELTA_BINARY_PACKED",
     # Names without their lengths in between compress faster: only their digits are random.
     "chunk_file": "DELTA_LENGTH_BYTE_ARRAY",
+    "offset": "DELTA_BINARY_PACKED",
+    "length": "DELTA_BINARY_PACKED",
 }
 
 
@@ -165,9 +168,23 @@ class _Encoder:
         )
 
     def encode(self) -> bytes:
-        for begin in range(0, len(self._payloads), ROWS_PER_GROUP):
-            rows = slice(begin, min(begin + ROWS_PER_GROUP, len(self._payloads)))
-            self._writer.write_row_group(self._build_columns(rows))
+        num_rows = len(self._payloads)
+        groups = [
+            slice(begin, min(begin + ROWS_PER_GROUP, num_rows))
+            for begin in range(0, num_rows, ROWS_PER_GROUP)
+        ]
+        if len(groups) < 2:
+            for rows in groups:
+                self._writer.write_row_group(self._build_columns(rows))
+            return self._writer.finish()
+        # The next row group is built while pyarrow, which releases the GIL, writes this one.
+        with ThreadPoolExecutor(1, thread_name_prefix="icefloe") as pool:
+            following = pool.submit(self._build_columns, groups[0])
+            for next_rows in [*groups[1:], None]:
+                columns = following.result()
+                if next_rows is not None:
+                    following = pool.submit(self._build_columns, next_rows)
+                self._writer.write_row_group(columns)
         return self._writer.finish()
 
     def _build_columns(self, rows: slice) -> list[pa.Array]:

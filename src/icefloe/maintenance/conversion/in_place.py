@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from icefloe.assets import Assets
 from icefloe.errors import ConflictError, ErrorKind, PreconditionFailedError
 from icefloe.format.envelope import HEADER_SIZE, read_header
-from icefloe.format.generation import V1, V2
+from icefloe.format.generation import V1, V2, find_generation
 from icefloe.format.keys import CONFIG, OVERWRITTEN, REFS, REPO
 from icefloe.maintenance.conversion.logs import fetch_log
 from icefloe.maintenance.conversion.manifests import convert_manifest
@@ -138,7 +138,7 @@ class _ManifestWriter:
         """Return the id of a manifest, and its entry in generation v1."""
         key = V2.layout.manifests.format_key(info.id)
         header = read_header(self._storage.get(key, Bounded(0, HEADER_SIZE)).data, key)
-        if header.spec_version == V1.spec_version:
+        if find_generation(header.spec_version) is V1:
             return info.id, info
         digest = hashlib.sha256(b"manifest of v1" + info.id.raw).digest()
         new_id = ManifestId(digest[: V1.id_size])

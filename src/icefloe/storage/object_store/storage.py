@@ -95,6 +95,8 @@ _LOGGER = logging.getLogger(__name__)
 _DELETE_BATCH: Final = 1000
 """Maximum number of keys in a DeleteObjects request of S3."""
 
+# Of all generations of the format (`icefloe.format.generation`).
+_CHUNK_PREFIXES: Final = ("chunks/", "c/")
 _LIST_PAGE: Final = 1000
 _CHECKED_LIST_ENTRIES: Final = 20
 
@@ -543,7 +545,7 @@ class ObjectStorage(Storage):
     def _make_attributes(self, key: str) -> Attributes:
         storage_class = (
             self._settings.effective_chunks_storage_class
-            if key.startswith("chunks/")
+            if key.startswith(_CHUNK_PREFIXES)
             else self._settings.effective_metadata_storage_class
         )
         return {} if storage_class is None else {"Storage-Class": storage_class}
