@@ -31,6 +31,13 @@ LABELS = Attribution(client="weatherlib/0.9", workload="nightly run", principal=
 EXPECTED = f"weatherlib/0.9 icefloe/{__version__} (workload=nightly run; principal=me)"
 
 
+LISTINGS = {
+    "list-type=2": b"<ListBucketResult><KeyCount>0</KeyCount></ListBucketResult>",
+    "comp=list": b"<EnumerationResults><Blobs></Blobs></EnumerationResults>",
+}
+"""Empty listings, by a part of the URL of the request."""
+
+
 @pytest.fixture
 def server() -> Iterator[tuple[str, list[str]]]:
     """Serve nothing, and write down who asks."""
@@ -39,9 +46,11 @@ def server() -> Iterator[tuple[str, list[str]]]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             seen.append(self.headers.get("User-Agent", ""))
-            self.send_response(404)
-            self.send_header("Content-Length", "0")
+            listing = next((body for name, body in LISTINGS.items() if name in self.path), b"")
+            self.send_response(200 if listing else 404)
+            self.send_header("Content-Length", str(len(listing)))
             self.end_headers()
+            self.wfile.write(listing)
 
         do_HEAD = do_GET  # noqa: N815 - the name that the server calls
 

@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icefloe.errors import ErrorKind, FormatError, IcefloeError, InvalidInputError
+from icefloe.format import attributes_files
+from icefloe.format.attributes_files import ATTRIBUTES_THRESHOLD_BYTES
 from icefloe.format.draft import schemas, structure
-from icefloe.format.draft.attributes import ATTRIBUTES_THRESHOLD_BYTES
 from icefloe.format.draft.parquet import ParquetWriter
 from icefloe.format.timestamps import from_microseconds
 from icefloe.model.ids import AttributesId, ManifestId, NodeId, SnapshotId
@@ -119,13 +120,16 @@ REFUSED: dict[str, dict[str, Any]] = {
     },
     "member 'extra'": {"extra": {"must_understand": False}},
     "codec": {"codecs": [{"name": "bytes", "must_understand": False}]},
+    "nesting": {"attributes": {"a": json.loads("[" * 250 + "]" * 250)}},
 }
 
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_documents_that_have_no_place(what: str) -> None:
     """What the schema has no word for is refused, with the generation that can store it."""
-    with pytest.raises(FormatError, match=f"cannot store the {what}|cannot store {what}") as caught:
+    with pytest.raises(
+        FormatError, match=f"{what}.* needs a repository of generation v2"
+    ) as caught:
         CODEC.normalize_document(zarr_documents.array(**REFUSED[what]), "a/zarr.json")
     assert caught.value.kind is ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION
     assert "--to v2" in str(caught.value)
@@ -195,6 +199,23 @@ def test_large_attributes_are_stored_once() -> None:
     (file,) = files.values()
     rows = pq.read_table(pa.BufferReader(file)).column("attrs").to_pylist()
     assert [json.loads(row) for row in rows] == [{"text": large}, {"text": large, "more": 1}]
+
+
+def test_nodes_that_share_large_attributes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes can share a row, so the size of all attributes is limited, by writer and reader."""
+    node = make_group("/", 0, text="x" * ATTRIBUTES_THRESHOLD_BYTES)
+    placed, files = CODEC.place_attributes(make_snapshot(node))
+    other = replace(placed.nodes[0], id=NodeId.from_number(1), path=Path("/a"))
+    shared = make_snapshot(*placed.nodes, other)
+    data = CODEC.encode_snapshot(shared)
+    assert CODEC.decode_snapshot(data, FILE, ID, fetcher(files)).nodes == shared.nodes
+    limit = 2 * len(node.user_data) - 1
+    monkeypatch.setattr(attributes_files, "MAX_ATTRIBUTES_BYTES", limit)
+    with pytest.raises(FormatError, match=f"more than {limit} bytes") as caught:
+        CODEC.decode_snapshot(data, FILE, ID, fetcher(files))
+    assert caught.value.file == FILE
+    with pytest.raises(FormatError, match=f"limit of {limit}"):
+        CODEC.place_attributes(shared)
 
 
 def test_damaged_attributes_files() -> None:

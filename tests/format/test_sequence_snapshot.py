@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icefloe.errors import ErrorKind, FormatError, InvalidInputError
-from icefloe.format.sequence import attributes as attributes_files
-from icefloe.format.sequence import snapshot as snapshot_files
-from icefloe.format.sequence.attributes import ATTRIBUTES_THRESHOLD_BYTES, decode_attributes
+from icefloe.format import attributes_files
+from icefloe.format.attributes_files import ATTRIBUTES_THRESHOLD_BYTES
 from icefloe.model.ids import AttributesId, ManifestId, NodeId, SnapshotId
 from icefloe.model.node import (
     ArrayNodeData,
@@ -113,7 +112,7 @@ def test_any_bytes(data: bytes) -> None:
     with pytest.raises(FormatError, match=FILE):
         decode(data, SnapshotId(bytes(16)), {})
     with pytest.raises(FormatError, match=FILE):
-        decode_attributes(data, FILE)
+        CODEC.decode_attributes(data, FILE, AttributesId(bytes(16)))
 
 
 def test_written_form() -> None:
@@ -321,7 +320,7 @@ def test_bad_attributes_files(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         with pytest.raises(FormatError):
             decode(data, snapshot.id, {attributes_id: content})
-    monkeypatch.setattr(snapshot_files, "MAX_ATTRIBUTES_BYTES", 100)
+    monkeypatch.setattr(attributes_files, "MAX_ATTRIBUTES_BYTES", 100)
     large = b'{"attributes":[{},{"a":"' + b"x" * 100 + b'"}]}'
     with pytest.raises(FormatError, match="more than 100 bytes"):
         decode(data, snapshot.id, {attributes_id: large})

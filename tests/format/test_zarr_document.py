@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -15,9 +15,13 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import MemoryStore
 
 from icefloe.errors import ErrorKind, FormatError, InvalidInputError
+from icefloe.format.draft.codec import DraftCodec
 from support import zarr_documents
 from support.hypothesis_examples import examples
 from support.sequence_strategies import CODEC, array_documents
+
+if TYPE_CHECKING:
+    from icefloe.format.metadata_codec import MetadataCodec
 
 
 def write_document(document: bytes) -> MemoryStore:
@@ -201,3 +205,27 @@ def test_fill_values_of_other_types(data_type: str, fill_value: Any) -> None:
     with pytest.raises(InvalidInputError) as caught:
         CODEC.normalize_document(data, "zarr.json")
     assert caught.value.kind is ErrorKind.INVALID_ARRAY_METADATA
+
+
+@pytest.mark.parametrize("codec", [CODEC, DraftCodec()], ids=["sequence", "draft"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"data_type": "\ud800"},
+        {"codecs": [{"name": "\ud800"}]},
+        {"dimension_names": ["x", "\ud800"]},
+    ],
+    ids=["data type", "codec", "dimension"],
+)
+def test_names_with_lone_surrogates(codec: MetadataCodec, changes: dict[str, Any]) -> None:
+    """Names that UTF-8 does not have are refused: the snapshot could not be read back."""
+    with pytest.raises(InvalidInputError, match="lone surrogate"):
+        codec.normalize_document(zarr_documents.array(**changes), "zarr.json")
+
+
+@pytest.mark.parametrize("codec", [CODEC, DraftCodec()], ids=["sequence", "draft"])
+def test_extensions_that_must_be_understood(codec: MetadataCodec) -> None:
+    """The default of ``must_understand`` is true, so that the member can be dropped."""
+    data = zarr_documents.array(codecs=[{"name": "bytes", "must_understand": True}])
+    normalized = json.loads(codec.normalize_document(data, "zarr.json"))
+    assert normalized["codecs"] == [{"name": "bytes"}]

@@ -11,8 +11,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from icefloe.format.sequence.codec import SequenceCodec
-from icefloe.format.sequence.properties import RESERVED
-from icefloe.format.zarr_fill_value import COMPLEX_PARTS, FLOAT_FORMATS, INTEGER_SIZES
+from icefloe.format.sequence.snapshot import RESERVED
+from icefloe.format.zarr_data_type import COMPLEX_PARTS, FLOAT_FORMATS, INTEGER_SIZES
 from icefloe.model.chunk_payload import ChunkRef, InlineChunk, VirtualChunkRef
 from icefloe.model.ids import ChunkId, ManifestId, NodeId, SnapshotId
 from icefloe.model.manifest import ArrayManifest, ChunkPayloads, Manifest

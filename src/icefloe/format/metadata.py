@@ -14,8 +14,9 @@ import msgpack
 import msgpack.fallback
 import numpy as np
 
-from icefloe.errors import ErrorKind, FormatError, InvalidInputError
+from icefloe.errors import FormatError
 from icefloe.format import flexbuffers, schema
+from icefloe.format.json_metadata import copy_json, require_names, unstorable_entry_error
 from icefloe.model.strings import Strings
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
     from icefloe.format.flatbuffer_reader import Tables
     from icefloe.format.flatbuffer_writer import Layout
-
-_MAX_DEPTH = 64
 
 
 class EncodedMetadata(Mapping[str, Any]):
@@ -55,17 +54,7 @@ class EncodedMetadata(Mapping[str, Any]):
 
 def encode_metadata(metadata: Mapping[str, Any], spec_version: int) -> EncodedMetadata:
     """Encode metadata; raise `InvalidInputError` if it is not a mapping of names to JSON."""
-    if not isinstance(metadata, Mapping):
-        raise _metadata_error(f"metadata must be a mapping of names to JSON, got {metadata!r:.80}")
-    for name in metadata:
-        if not isinstance(name, str):
-            raise _metadata_error(f"the name of a metadata entry must be a str, got {name!r:.80}")
-        try:
-            name.encode()
-        except UnicodeEncodeError as error:
-            raise _metadata_error(
-                f"the name of the metadata entry {name!r:.80} has a lone surrogate"
-            ) from error
+    require_names(metadata)
     items = {name: _encode_entry(metadata, name, spec_version) for name in sorted(metadata)}
     return EncodedMetadata(items, spec_version, "metadata")
 
@@ -113,29 +102,9 @@ def _encode_entry(owner: Mapping[str, Any], name: str, spec_version: int) -> byt
     try:
         if spec_version > 1:
             return flexbuffers.dumps(value)
-        return bytes(msgpack.packb(_require_json(value, 0), use_bin_type=True))
+        return bytes(msgpack.packb(copy_json(value, allow_nan=True), use_bin_type=True))
     except (TypeError, ValueError, OverflowError) as error:  # or InvalidInputError, a ValueError
-        raise _metadata_error(f"the metadata entry {name!r} cannot be stored: {error}") from error
-
-
-def _metadata_error(problem: str) -> InvalidInputError:
-    return InvalidInputError(problem, kind=ErrorKind.BAD_METADATA)
-
-
-def _require_json(value: Any, depth: int) -> Any:
-    """Return a JSON value with tuples as lists; raise for other types that MessagePack supports."""
-    if depth > _MAX_DEPTH:
-        raise ValueError(f"nested more than {_MAX_DEPTH} levels deep")
-    match value:
-        case None | bool() | int() | float() | str():
-            return value
-        case list() | tuple():
-            return [_require_json(item, depth + 1) for item in value]
-        case Mapping():
-            if not all(isinstance(key, str) for key in value):
-                raise TypeError("keys must be strings")
-            return {key: _require_json(item, depth + 1) for key, item in value.items()}
-    raise TypeError(f"{type(value).__name__} is not a JSON type")
+        raise unstorable_entry_error(name, error) from error
 
 
 def _build_map(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
@@ -153,7 +122,7 @@ def _decode_value(data: bytes, spec_version: int, file: str) -> Any:
         # The C decoder allocates the declared number of items of nested arrays without a check, and
         # leaks them if the data is truncated.
         value = msgpack.fallback.unpackb(data, raw=False, object_pairs_hook=_build_map)
-        return _require_json(value, 0)
+        return copy_json(value, allow_nan=True)
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
         raise FormatError(
             f"a metadata value is not valid MessagePack ({error})", file=file

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from icefloe.errors import FormatError, InvalidInputError
+from icefloe.format.json_text import parse_extended_json
 from icefloe.model.ids import SnapshotId
 
 MAX_REF_SIZE = 1 << 16
@@ -14,10 +15,7 @@ def decode_ref(data: bytes | memoryview, file: str) -> SnapshotId:
     """Decode the snapshot id of a branch or tag."""
     if len(data) > MAX_REF_SIZE:
         raise FormatError(f"{len(data)} bytes exceed the limit of {MAX_REF_SIZE}", file=file)
-    try:
-        content = json.loads(bytes(data))
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"not valid JSON ({error})", file=file) from error
+    content = parse_extended_json(bytes(data), "ref", file)
     snapshot = content.get("snapshot") if isinstance(content, dict) else None
     if not isinstance(snapshot, str):
         raise FormatError('expected the content {"snapshot": "<id>"}', file=file)

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from icefloe.errors import ErrorKind, FormatError, InvalidInputError
+from icefloe.errors import FormatError, InvalidInputError
 from icefloe.format import schema
 from icefloe.format.envelope import DEFAULT_LEVEL, FileType, unpack
 from icefloe.format.flatbuffer_reader import FlatBuffer
 from icefloe.format.flatbuffer_writer import Layout, assign
 from icefloe.format.ids import to_id_rows, to_ids
 from icefloe.format.metadata import read_metadata, require_ascending, write_metadata
+from icefloe.format.snapshot_checks import require_distinct
 from icefloe.format.timestamps import from_microseconds, to_microseconds
 from icefloe.model.ids import ManifestId, NodeId, SnapshotId
 from icefloe.model.node import (
@@ -210,7 +211,7 @@ def _read_manifest_files(root: Tables, *, is_v1: bool) -> tuple[ManifestFileInfo
 
 def encode_snapshot(snapshot: Snapshot, *, spec_version: int, level: int = DEFAULT_LEVEL) -> bytes:
     """Encode a snapshot file; nodes and manifest files are sorted."""
-    _require_distinct(snapshot)
+    require_distinct(snapshot)
     layout = Layout(f"snapshot {snapshot.id} with {len(snapshot.nodes)} nodes")
     table = schema.Snapshot
     has_parent = spec_version == 1 and snapshot.parent_id is not None
@@ -231,19 +232,6 @@ def encode_snapshot(snapshot: Snapshot, *, spec_version: int, level: int = DEFAU
     nodes = sorted(snapshot.nodes, key=lambda node: node.path.value)
     _write_nodes(layout, root, nodes, spec_version)
     return layout.pack(root, file_type=FileType.SNAPSHOT, spec_version=spec_version, level=level)
-
-
-def _require_distinct(snapshot: Snapshot) -> None:
-    """Raise for content that a reader would reject."""
-    values: dict[str, list[object]] = {
-        "paths": [node.path for node in snapshot.nodes],
-        "node ids": [node.id for node in snapshot.nodes],
-        "manifest files": [info.id for info in snapshot.manifest_files],
-    }
-    for name, items in values.items():
-        if len(set(items)) < len(items):
-            message = f"snapshot {snapshot.id} has duplicate {name}"
-            raise FormatError(message, kind=ErrorKind.SERIALIZATION)
 
 
 def _write_manifest_files(

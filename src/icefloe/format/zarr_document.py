@@ -1,28 +1,31 @@
 """Splits a ``zarr.json`` into the parts that a snapshot stores separately, and joins them.
 
-Generations that store the parts of array metadata have words for regular chunk grids, the core data
-types of the Zarr specification and raw types. Everything else is refused when it is written.
+For generations whose snapshots have no place for whole documents. Both know regular chunk grids,
+default chunk keys, and extensions with a name and a configuration; documents with anything else
+are refused when they are written. Each generation then converts the parts, and refuses those that
+its files have no word for.
 """
 
 from __future__ import annotations
 
-import json
-import re
 from dataclasses import dataclass
-from typing import Any, Final, Never
+from typing import TYPE_CHECKING, Any, Final, Never
 
 from icefloe.errors import ErrorKind, FormatError, InvalidInputError
-from icefloe.format.zarr_fill_value import (
-    CORE_DATA_TYPES,
-    format_fill_value,
-    parse_fill_value,
-)
+from icefloe.format.json_text import is_nested_deeply, parse_extended_json
+from icefloe.format.unsupported import unsupported_error
 from icefloe.model.chunk_payload import MAX_U32
+
+if TYPE_CHECKING:
+    from icefloe.format.generation import Generation
+    from icefloe.model.node import NodeSnapshot
 
 MAX_DEPTH: Final = 200
 """The maximum nesting of a document; parsers of JSON have limits of their own."""
 
-_RAW: Final = re.compile(r"r([1-9]\d{0,9})", re.ASCII)
+NO_FILL_VALUE: Final = object()
+"""The fill value of an array whose document has none."""
+
 _ARRAY_MEMBERS: Final = frozenset(
     (
         "shape",
@@ -47,20 +50,19 @@ _GROUP_MEMBERS: Final = frozenset(
 class ArrayParts:
     """The metadata of an array, without attributes.
 
-    ``data_type`` is the name of a core data type, or the number of bits of a raw type.
-    ``fill_value`` is one element, little-endian. ``separator`` of chunk keys is None if it is not
-    given. ``codecs`` and ``storage_transformers`` are objects with a name and perhaps a
-    configuration.
+    ``data_type`` is a name, or an object with a name and a configuration. ``separator`` of chunk
+    keys is None if it is not given. ``fill_value`` is JSON. ``codecs`` and
+    ``storage_transformers`` are objects with a name and perhaps a configuration.
     """
 
     shape: tuple[int, ...]
-    data_type: str | int
+    data_type: str | dict[str, Any]
     chunk_shape: tuple[int, ...]
     separator: str | None
-    fill_value: bytes
+    fill_value: Any
     codecs: tuple[dict[str, Any], ...]
     dimension_names: tuple[str | None, ...] | None
-    storage_transformers: tuple[dict[str, Any], ...]
+    storage_transformers: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,19 +73,39 @@ class NodeParts:
     array: ArrayParts | None
 
 
-def split_document(data: bytes, key: str, generation: str) -> NodeParts:
+def split_document(data: bytes, key: str, generation: Generation) -> NodeParts:
     """Split a valid ``zarr.json``; ``key`` and ``generation`` are for errors.
 
     Raises `FormatError` if it has something that the parts have no word for, and
     `InvalidInputError` if it is not valid.
     """
-    try:
-        document = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"not valid JSON ({error})", file=key) from error
+    document = parse_extended_json(data, "zarr.json", key)
     if not isinstance(document, dict):
-        raise FormatError("not a JSON object", file=key)
-    return _Splitter(key, generation).split(document, data)
+        reject_document("it is not a JSON object", key)
+    if is_too_deep(document, data):
+        refuse_feature(f"nesting of more than {MAX_DEPTH} levels", key, generation)
+    return _Splitter(key, generation).split(document)
+
+
+def split_node(node: NodeSnapshot, generation: Generation) -> NodeParts:
+    """Split the ``zarr.json`` of a node that is written; raise if it does not fit the node."""
+    if node.id.number > MAX_U32:
+        raise FormatError(
+            f"the node {node.path} has no number that fits 32 bits", kind=ErrorKind.SERIALIZATION
+        )
+    parts = split_document(node.user_data, node.path.value, generation)
+    if (parts.array is None) == node.is_array:
+        raise FormatError(
+            f"the node {node.path} is not what its zarr.json says", kind=ErrorKind.SERIALIZATION
+        )
+    return parts
+
+
+def is_too_deep(document: dict[str, Any], data: bytes) -> bool:
+    """Whether a document exceeds `MAX_DEPTH`; ``data`` is its JSON."""
+    # The number of brackets is a bound, which suffices for most documents.
+    num_brackets = data.count(b"{") + data.count(b"[")
+    return num_brackets > MAX_DEPTH and is_nested_deeply(document, MAX_DEPTH)
 
 
 def join_document(parts: NodeParts) -> dict[str, Any]:
@@ -91,19 +113,16 @@ def join_document(parts: NodeParts) -> dict[str, Any]:
     array = parts.array
     if array is None:
         return {"attributes": parts.attributes, "zarr_format": 3, "node_type": "group"}
-    encoding: dict[str, Any] = {"name": "default"}
-    if array.separator is not None:
-        encoding["configuration"] = {"separator": array.separator}
-    names = array.dimension_names
+    separator, fill_value, names = array.separator, array.fill_value, array.dimension_names
+    chunk_grid = {"chunk_shape": list(array.chunk_shape)}
     return {
         "shape": list(array.shape),
-        "data_type": _format_data_type(array.data_type),
-        "chunk_grid": {
-            "name": "regular",
-            "configuration": {"chunk_shape": list(array.chunk_shape)},
-        },
-        "chunk_key_encoding": encoding,
-        "fill_value": format_fill_value(array.fill_value, array.data_type),
+        "data_type": array.data_type,
+        "chunk_grid": _join_extension("regular", chunk_grid),
+        "chunk_key_encoding": _join_extension(
+            "default", None if separator is None else {"separator": separator}
+        ),
+        **({} if fill_value is NO_FILL_VALUE else {"fill_value": fill_value}),
         "codecs": list(array.codecs),
         "attributes": parts.attributes,
         **({} if names is None else {"dimension_names": list(names)}),
@@ -113,20 +132,28 @@ def join_document(parts: NodeParts) -> dict[str, Any]:
     }
 
 
-def _format_data_type(data_type: str | int) -> str | dict[str, Any]:
-    if isinstance(data_type, str):
-        return data_type
-    return {"name": "raw_bytes", "configuration": {"length_bytes": data_type // 8}}
+def refuse_feature(feature: str, key: str, generation: Generation) -> Never:
+    """Raise: a document uses a feature that the generation has no word for."""
+    raise unsupported_error(feature, generation, file=key)
+
+
+def reject_document(problem: str, key: str) -> Never:
+    """Raise: a document is not valid Zarr metadata."""
+    raise InvalidInputError(
+        f"{key}: {problem}; nothing was stored", kind=ErrorKind.INVALID_ARRAY_METADATA
+    )
+
+
+def _join_extension(name: str, configuration: dict[str, Any] | None) -> dict[str, Any]:
+    return {"name": name} | ({} if configuration is None else {"configuration": configuration})
 
 
 @dataclass(frozen=True, slots=True)
 class _Splitter:
     key: str
-    generation: str
+    generation: Generation
 
-    def split(self, document: dict[str, Any], data: bytes) -> NodeParts:
-        if is_nested_deeply(document, data):
-            self._refuse(f"nesting of more than {MAX_DEPTH} levels")
+    def split(self, document: dict[str, Any]) -> NodeParts:
         is_array = document.get("node_type") == "array"
         known = _ARRAY_MEMBERS if is_array else _GROUP_MEMBERS
         if unknown := sorted(document.keys() - known):
@@ -143,28 +170,22 @@ class _Splitter:
         chunk_shape = self._read_chunk_shape(document.get("chunk_grid"))
         if not isinstance(shape, list) or len(chunk_shape) != len(shape):
             self._reject(f"the chunk shape {chunk_shape} does not fit the shape {shape!r:.80}")
-        if 0 in chunk_shape:
-            self._refuse(f"the chunk shape {list(chunk_shape)}, with chunks of length 0")
-        data_type = self._read_data_type(document.get("data_type"))
-        if "fill_value" not in document:
-            self._reject("there is no fill_value")
-        try:
-            fill_value = parse_fill_value(document["fill_value"], data_type)
-        except InvalidInputError as error:
-            self._reject(error.message)
+        data_type, configuration = self._read_extension(document.get("data_type"), "data type")
+        for name in names or ():
+            self._require_unicode(name or "")
         return ArrayParts(
             tuple(shape),
-            data_type,
+            _join_extension(data_type, configuration) if configuration else data_type,
             chunk_shape,
             self._read_separator(document.get("chunk_key_encoding")),
-            fill_value,
-            self._read_extensions(document, "codecs"),
+            document.get("fill_value", NO_FILL_VALUE),
+            self._read_extensions(document.get("codecs"), "codec"),
             None if names is None else tuple(names),
-            self._read_extensions(document, "storage_transformers"),
+            self._read_extensions(document.get("storage_transformers"), "storage transformer"),
         )
 
     def _read_chunk_shape(self, grid: Any) -> tuple[int, ...]:
-        name, configuration = self._read_extension(grid, "chunk_grid")
+        name, configuration = self._read_extension(grid, "chunk grid")
         if name != "regular" or not (configuration or {}).keys() <= {"chunk_shape"}:
             self._refuse(f"the chunk grid {grid!r:.80}")
         chunk_shape = (configuration or {}).get("chunk_shape")
@@ -172,22 +193,8 @@ class _Splitter:
             self._reject(f"the chunk shape {chunk_shape!r:.80} is not a list")
         return tuple(chunk_shape)
 
-    def _read_data_type(self, value: Any) -> str | int:
-        name, configuration = self._read_extension(value, "data_type")
-        if name in CORE_DATA_TYPES and not configuration:
-            return name
-        num_bits = 0
-        if name == "raw_bytes" and configuration is not None and len(configuration) == 1:
-            length = configuration.get("length_bytes")
-            num_bits = length * 8 if type(length) is int else 0
-        elif not configuration and (match := _RAW.fullmatch(name)):
-            num_bits = int(match[1])
-        if not 0 < num_bits <= MAX_U32 or num_bits % 8:
-            self._refuse(f"the data type {value!r:.80}")
-        return num_bits
-
     def _read_separator(self, value: Any) -> str | None:
-        name, configuration = self._read_extension(value, "chunk_key_encoding")
+        name, configuration = self._read_extension(value, "chunk key encoding")
         configuration = configuration or {}
         separator = configuration.get("separator")
         if (
@@ -198,65 +205,38 @@ class _Splitter:
             self._refuse(f"the chunk key encoding {value!r:.80}")
         return None if separator is None else str(separator)
 
-    def _read_extensions(self, document: dict[str, Any], member: str) -> tuple[dict[str, Any], ...]:
-        values = document.get(member)
+    def _read_extensions(self, values: Any, label: str) -> tuple[dict[str, Any], ...]:
         if values is None:
-            values = []
+            return ()
         if not isinstance(values, list):
-            self._reject(f"{member} {values!r:.80} is not a list")
-        result = []
-        for value in values:
-            name, configuration = self._read_extension(value, member)
-            extension: dict[str, Any] = {"name": name}
-            if configuration is not None:
-                extension["configuration"] = configuration
-            result.append(extension)
-        return tuple(result)
+            self._reject(f"{label}s {values!r:.80} is not a list")
+        return tuple(_join_extension(*self._read_extension(value, label)) for value in values)
 
-    def _read_extension(self, value: Any, member: str) -> tuple[str, dict[str, Any] | None]:
+    def _read_extension(self, value: Any, label: str) -> tuple[str, dict[str, Any] | None]:
         """Return the name and configuration of an extension; a name alone is an extension, too."""
-        if isinstance(value, str):
-            return value, None
-        name = value.get("name") if isinstance(value, dict) else None
+        extension = {"name": value} if isinstance(value, str) else value
+        name = extension.get("name") if isinstance(extension, dict) else None
         if not isinstance(name, str):
-            self._reject(f"{member} {value!r:.80} is neither a name nor an object with a name")
-        # Readers may ignore an extension only if this is false.
-        if value.keys() - {"name", "configuration", "must_understand"} or not value.get(
+            self._reject(f"the {label} {value!r:.80} is neither a name nor an object with a name")
+        self._require_unicode(name)
+        # Readers may ignore an extension only if `must_understand` is false.
+        if extension.keys() - {"name", "configuration", "must_understand"} or not extension.get(
             "must_understand", True
         ):
-            self._refuse(f"the members of {member} {value!r:.80}")
-        configuration = value.get("configuration")
+            self._refuse(f"the {label} {value!r:.80} with members besides name and configuration")
+        configuration = extension.get("configuration")
         if configuration is not None and not isinstance(configuration, dict):
-            self._reject(f"the configuration of {member} {value!r:.80} is not an object")
+            self._reject(f"the configuration of the {label} {value!r:.80} is not an object")
         return name, configuration
 
+    def _require_unicode(self, name: str) -> None:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            self._reject(f"the name {name!r:.80} has a lone surrogate")
+
     def _refuse(self, feature: str) -> Never:
-        raise FormatError(
-            f"repositories of the generation {self.generation} cannot store {feature}; convert the "
-            "repository with `icefloe convert SOURCE TARGET --to v2`",
-            file=self.key,
-            kind=ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION,
-        )
+        refuse_feature(feature, self.key, self.generation)
 
     def _reject(self, problem: str) -> Never:
-        raise InvalidInputError(
-            f"{self.key}: {problem}; nothing was stored", kind=ErrorKind.INVALID_ARRAY_METADATA
-        )
-
-
-def is_nested_deeply(document: Any, data: bytes) -> bool:
-    """Whether a document is nested more than `MAX_DEPTH` levels deep; ``data`` is its JSON."""
-    # The number of brackets is a bound, which suffices for most documents.
-    if data.count(b"{") + data.count(b"[") <= MAX_DEPTH:
-        return False
-    level = [document]
-    for _ in range(MAX_DEPTH):
-        level = [
-            child
-            for value in level
-            for child in (value.values() if isinstance(value, dict) else value)
-            if isinstance(child, dict | list)
-        ]
-        if not level:
-            return False
-    return True
+        reject_document(problem, self.key)

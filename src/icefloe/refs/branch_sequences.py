@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from icefloe.assets import Assets
 from icefloe.errors import (
     ConflictError,
     ErrorKind,
@@ -30,7 +29,6 @@ from icefloe.format.generation import SEQUENCE
 from icefloe.format.sequence.keys import format_branch_key, format_tag_key
 from icefloe.format.sequence.ref import RefData, encode_ref
 from icefloe.format.unsupported import unsupported_error
-from icefloe.model.config import CachingConfig
 from icefloe.refs import branch_files, config_file, ref_errors
 from icefloe.refs.history import walk_history
 from icefloe.refs.interface import Refs
@@ -38,6 +36,7 @@ from icefloe.refs.names import MAIN, require_ref_name
 from icefloe.refs.recent_ancestors import AncestorReader, replace_parent
 from icefloe.refs.repeated_creation import create_or_compare
 from icefloe.refs.retention import plan_ref_files_expiration
+from icefloe.refs.snapshot_files import fetch_snapshot
 from icefloe.storage.interface import Create
 
 if TYPE_CHECKING:
@@ -55,7 +54,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _MAX_ATTEMPTS: Final = 100
-_NO_CACHE: Final = CachingConfig(num_snapshot_nodes=0)
 
 
 class MainAtOpening(NamedTuple):
@@ -317,14 +315,7 @@ class BranchSequences(Refs):
         return branch_files.fetch_newest(self._storage, branch)
 
     def _fetch_snapshot(self, snapshot_id: SnapshotId) -> Snapshot:
-        assets = self._assets
-        if assets is None:
-            # Not an attribute: refs must pickle, and the locks of caches do not.
-            assets = Assets(self._storage, self.generation, _NO_CACHE)
-        try:
-            return assets.fetch_snapshot(snapshot_id)
-        except ObjectNotFoundError as error:
-            raise ref_errors.missing_snapshot_error(snapshot_id, self._storage.url) from error
+        return fetch_snapshot(snapshot_id, self._storage, self.generation, self._assets)
 
     def _move_branch(
         self,

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from icefloe.assets import Assets, fetch_file
+from icefloe.assets import fetch_file
 from icefloe.errors import (
     ConflictError,
     ErrorKind,
@@ -34,13 +34,13 @@ from icefloe.format.keys import (
 )
 from icefloe.format.metadata_codec import fetch_no_attributes
 from icefloe.format.ref_json import MAX_REF_SIZE, decode_ref, encode_ref
-from icefloe.model.config import CachingConfig
 from icefloe.refs import change_counter, config_file, ref_errors
 from icefloe.refs.history import walk_history
 from icefloe.refs.interface import Refs
 from icefloe.refs.names import MAIN, decode_ref_name, encode_ref_name, is_plain, require_ref_name
 from icefloe.refs.repeated_creation import create_or_compare
 from icefloe.refs.retention import plan_ref_files_expiration
+from icefloe.refs.snapshot_files import fetch_snapshot
 from icefloe.storage.interface import Create, UpdateIfMatch
 
 if TYPE_CHECKING:
@@ -58,8 +58,6 @@ if TYPE_CHECKING:
 _MAX_ATTEMPTS = 100
 # Without permission to list, S3 returns "access denied" for absent objects.
 _ABSENT = (ObjectNotFoundError, PermissionDeniedError)
-# Not cached, because expiration replaces parents in snapshot files.
-_NO_CACHE = CachingConfig(num_snapshot_nodes=0)
 
 
 class _Branch(NamedTuple):
@@ -159,14 +157,7 @@ class RefFiles(Refs):
         return frozenset(decode_ref_name(name) for name in names if name is not None)
 
     def fetch_snapshot_info(self, snapshot_id: SnapshotId) -> SnapshotInfo:
-        assets = self._assets
-        if assets is None:
-            # Not an attribute: refs must pickle, and the locks of caches do not.
-            assets = Assets(self._storage, self.generation, _NO_CACHE)
-        try:
-            return assets.fetch_snapshot(snapshot_id).get_info()
-        except ObjectNotFoundError as error:
-            raise ref_errors.missing_snapshot_error(snapshot_id, self._storage.url) from error
+        return fetch_snapshot(snapshot_id, self._storage, self.generation, self._assets).get_info()
 
     def fetch_ancestry(self, snapshot_id: SnapshotId) -> Iterator[SnapshotInfo]:
         return walk_history(snapshot_id, self.fetch_snapshot_info)

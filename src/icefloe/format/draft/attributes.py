@@ -1,19 +1,17 @@
 """Codec of attributes files: one row of JSON per node (docs/format/draft.md).
 
-Attributes above a threshold are stored here instead of in structure files, which are rewritten by
-each commit. Snapshots share attributes files.
+Large attributes are stored here instead of in structure files, which are rewritten by each commit.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from icefloe.errors import FormatError
+from icefloe.format import attributes_files
 from icefloe.format.draft import schemas
-from icefloe.format.draft.json_text import dump_json, load_json
 from icefloe.format.draft.parquet import (
     OBJECT_LIMITS,
     ParquetReader,
@@ -23,35 +21,25 @@ from icefloe.format.draft.parquet import (
     require_id,
     translate_errors,
 )
-from icefloe.format.draft.zarr_document import split_document
-from icefloe.model.ids import AttributesId
-from icefloe.model.node import AttributesRef
+from icefloe.format.generation import DRAFT
+from icefloe.format.json_text import format_ascii_json, parse_extended_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from icefloe.model.ids import AttributesId
     from icefloe.model.snapshot import Snapshot
-
-ATTRIBUTES_THRESHOLD_BYTES: Final = 4096
-"""Attributes whose JSON is larger are stored in attributes files."""
 
 
 def place_attributes(snapshot: Snapshot) -> tuple[Snapshot, Mapping[AttributesId, bytes]]:
-    """Move large attributes that are in no file yet to one new attributes file."""
-    attributes_id = AttributesId.random()
-    nodes = list(snapshot.nodes)
-    rows: list[bytes] = []
-    for index, node in enumerate(nodes):
-        if node.attributes_ref is not None or len(node.user_data) <= ATTRIBUTES_THRESHOLD_BYTES:
-            continue
-        text = dump_json(split_document(node.user_data, node.path.value).attributes)
-        if len(text) > ATTRIBUTES_THRESHOLD_BYTES:
-            nodes[index] = replace(node, attributes_ref=AttributesRef(attributes_id, len(rows)))
-            rows.append(text)
-    if not rows:
-        return snapshot, {}
-    files = {attributes_id: encode_attributes(attributes_id, rows)}
-    return replace(snapshot, nodes=tuple(nodes)), files
+    """Put large attributes that are in no file yet into one new file."""
+    return attributes_files.place_attributes(
+        snapshot,
+        DRAFT,
+        encode_row=format_ascii_json,
+        encode_file=encode_attributes,
+        share_rows=False,
+    )
 
 
 def encode_attributes(attributes_id: AttributesId, rows: Sequence[bytes]) -> bytes:
@@ -89,7 +77,7 @@ def decode_attributes(
 
 def load_attributes(text: bytes, file: str) -> dict[str, Any]:
     """Decode the attributes of a node."""
-    attributes = load_json(text, "attributes", file)
+    attributes = parse_extended_json(text, "attributes", file)
     if not isinstance(attributes, dict):
         raise FormatError("attributes of a node are not a JSON object", file=file)
     return attributes

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from icefloe.format.draft.attributes import decode_attributes, place_attributes
 from icefloe.format.draft.inventory import decode_inventory, encode_inventory
-from icefloe.format.draft.json_text import dump_json, encode_metadata
-from icefloe.format.draft.structure import decode_structure, encode_structure
-from icefloe.format.draft.zarr_document import join_document, split_document
+from icefloe.format.draft.structure import (
+    decode_structure,
+    encode_structure,
+    normalize_document,
+)
+from icefloe.format.json_metadata import copy_metadata
 from icefloe.format.metadata_codec import MetadataCodec
 
 if TYPE_CHECKING:
@@ -27,11 +30,10 @@ class DraftCodec(MetadataCodec):
     """Encodes structure files, inventories and attributes files as Parquet."""
 
     def encode_metadata(self, metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-        return encode_metadata(metadata)
+        return copy_metadata(metadata)
 
     def normalize_document(self, data: bytes, key: str) -> bytes:
-        document = split_document(data, key)
-        return join_document(dump_json(document.attributes), document.array)
+        return normalize_document(data, key)
 
     def place_attributes(self, snapshot: Snapshot) -> tuple[Snapshot, Mapping[AttributesId, bytes]]:
         return place_attributes(snapshot)

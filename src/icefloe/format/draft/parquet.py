@@ -7,7 +7,6 @@ Before columns are decoded, their page headers are compared with limits on memor
 from __future__ import annotations
 
 import base64
-import json
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import pyarrow.parquet as pq
 
 from icefloe.errors import ErrorKind, FormatError, InvalidInputError
 from icefloe.format.draft.parquet_pages import PageError, iterate_columns
+from icefloe.format.json_text import format_ascii_json, parse_extended_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -162,7 +162,7 @@ class ParquetWriter:
         self._writer.add_key_value_metadata(
             {
                 _SCHEMA_KEY: base64.b64encode(schema.serialize()),
-                INFO_KEY: json.dumps(info, separators=(",", ":")).encode(),
+                INFO_KEY: format_ascii_json(info),
             }
         )
 
@@ -249,10 +249,7 @@ def _read_info(metadata: dict[bytes, bytes] | None, file: str) -> dict[str, Any]
     text = (metadata or {}).get(INFO_KEY)
     if text is None:
         return {}
-    try:
-        info = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"its metadata {INFO_KEY.decode()!r} is not JSON", file=file) from error
+    info = parse_extended_json(text, f"its metadata {INFO_KEY.decode()!r}", file)
     if not isinstance(info, dict):
         raise FormatError(f"its metadata {INFO_KEY.decode()!r} is not a JSON object", file=file)
     return info

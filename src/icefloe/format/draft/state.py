@@ -15,14 +15,14 @@ microseconds. Members of other writers count as metadata.
 from __future__ import annotations
 
 import json
-import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Never
+from typing import TYPE_CHECKING, Any, Final
 
 from icefloe.errors import ErrorKind, FormatError, InvalidInputError
 from icefloe.format import timestamps
 from icefloe.format.generation import DRAFT
+from icefloe.format.json_text import is_nested_deeply, parse_json
 from icefloe.format.keys import STATE
 from icefloe.model.ids import SnapshotId
 from icefloe.model.repo_info import RepoAvailability, RepoInfo, RepoStatus
@@ -175,45 +175,20 @@ def decode_state(data: bytes | memoryview) -> State:
 def _parse(data: bytes | memoryview) -> object:
     if len(data) > MAX_STATE_BYTES:
         raise _state_error(f"{len(data)} bytes exceed the limit of {MAX_STATE_BYTES}")
-    try:
-        text = bytes(data).decode()
-        content = json.loads(
-            text,
-            object_pairs_hook=_make_object,
-            parse_constant=_refuse_constant,
-            parse_float=_parse_float,
-        )
-        if _SURROGATE_ESCAPE.search(data) is not None:
-            # Only an escape can make a lone surrogate, which is not a character.
+    content: object = parse_json(data, STATE)
+    if _SURROGATE_ESCAPE.search(data) is not None:
+        # Only an escape can make a lone surrogate, which is not a character.
+        try:
             json.dumps(content, ensure_ascii=False).encode()
-    except (ValueError, RecursionError) as error:
-        reason = error if isinstance(error, ValueError) else "nested too deep"
-        raise _state_error(f"not valid JSON ({reason!s:.200})") from error
+        except (ValueError, RecursionError) as error:
+            raise _state_error(f"not valid JSON ({error!s:.200})") from error
     return content
-
-
-def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    content = dict(pairs)
-    if len(content) < len(pairs):
-        raise ValueError("an object has a member twice")
-    return content
-
-
-def _refuse_constant(name: str) -> Never:
-    raise ValueError(f"{name} is not a JSON value")
-
-
-def _parse_float(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"the number {text:.40} is too large")
-    return value
 
 
 def _encode_snapshot(info: SnapshotInfo) -> dict[str, Any]:
     microseconds = timestamps.to_microseconds(info.flushed_at)
     metadata = dict(info.metadata)
-    if _is_too_deep(metadata):
+    if is_nested_deeply(metadata, MAX_METADATA_DEPTH):
         raise InvalidInputError(
             f"the metadata of snapshot {info.id} is nested more than {MAX_METADATA_DEPTH} levels "
             "deep",
@@ -263,7 +238,7 @@ def _decode_snapshot(entry: object, where: str) -> SnapshotInfo:
         if name not in (_MESSAGE, _METADATA, _MICROSECONDS)
     }
     metadata = others | own_metadata
-    if _is_too_deep(metadata):
+    if is_nested_deeply(metadata, MAX_METADATA_DEPTH):
         raise _state_error(f"{where} is nested more than {MAX_METADATA_DEPTH} levels deep")
     flushed_at = timestamps.from_microseconds(microseconds, STATE)
     return SnapshotInfo(snapshot_id, parent_id, flushed_at, message, metadata)
@@ -363,21 +338,6 @@ def _require_object(value: object, where: str) -> dict[str, Any]:
 def _describe(value: object) -> str:
     # The repr of a container could be large or exhaust the stack.
     return _NAMES[type(value)] if isinstance(value, (list, dict)) else f"{value!r:.80}"
-
-
-def _is_too_deep(metadata: Mapping[str, Any]) -> bool:
-    """Whether metadata is nested so deep that other code could exhaust the stack."""
-    level: list[Any] = list(metadata.values())
-    for _ in range(MAX_METADATA_DEPTH):
-        level = [
-            item
-            for value in level
-            if isinstance(value, (dict, list, tuple))
-            for item in (value.values() if isinstance(value, dict) else value)
-        ]
-        if not level:
-            return False
-    return True
 
 
 def _state_error(problem: str) -> FormatError:

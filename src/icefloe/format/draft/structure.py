@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from icefloe.errors import ErrorKind, FormatError, InvalidInputError
+from icefloe.errors import FormatError, InvalidInputError
+from icefloe.format.attributes_files import AttributesLoader
 from icefloe.format.draft import schemas
 from icefloe.format.draft.attributes import decode_attributes, load_attributes
-from icefloe.format.draft.json_text import dump_json, load_json
 from icefloe.format.draft.parquet import (
     OBJECT_LIMITS,
     SUFFIX,
@@ -21,14 +22,20 @@ from icefloe.format.draft.parquet import (
     require_id,
     translate_errors,
 )
-from icefloe.format.draft.zarr_document import (
-    SEPARATOR,
-    ArrayDocument,
-    join_document,
-    split_document,
-)
+from icefloe.format.generation import DRAFT
+from icefloe.format.json_text import format_ascii_json, parse_extended_json
 from icefloe.format.metadata import require_ascending
+from icefloe.format.snapshot_checks import require_distinct
 from icefloe.format.timestamps import from_microseconds, to_microseconds
+from icefloe.format.zarr_document import (
+    NO_FILL_VALUE,
+    ArrayParts,
+    NodeParts,
+    join_document,
+    refuse_feature,
+    split_document,
+    split_node,
+)
 from icefloe.model.chunk_payload import MAX_U32, MAX_U64
 from icefloe.model.ids import AttributesId, ManifestId, NodeId, ObjectId, SnapshotId
 from icefloe.model.node import (
@@ -59,11 +66,32 @@ _ALL: Final = [0, MAX_U32]
 """The extent of a dimension whose bounds are not known: it contains every chunk index."""
 
 _STATISTICS: Final = ("id", "type", "path")
+_SEPARATOR: Final = "/"
+_CHUNK_KEY_ENCODING: Final = {"name": "default", "configuration": {"separator": _SEPARATOR}}
+
+
+def normalize_document(data: bytes, key: str) -> bytes:
+    """Return a ``zarr.json`` as `decode_structure` makes it; raise if it cannot be stored."""
+    parts = split_document(data, key, DRAFT)
+    if parts.array is not None:
+        _require_storable(parts.array, key)
+        parts = replace(parts, array=replace(parts.array, separator=_SEPARATOR))
+    return format_ascii_json(join_document(parts))
+
+
+def _require_storable(array: ArrayParts, key: str) -> None:
+    """Raise if the schema has no word for an array."""
+    if array.storage_transformers:
+        refuse_feature("storage transformers", key, DRAFT)
+    if not isinstance(array.data_type, str):
+        refuse_feature(f"the data type {array.data_type!r:.80} with a configuration", key, DRAFT)
+    if array.separator not in (None, _SEPARATOR):
+        refuse_feature(f"the chunk key encoding with separator {array.separator!r}", key, DRAFT)
 
 
 def encode_structure(snapshot: Snapshot) -> bytes:
     """Encode a structure file; nodes are sorted by path."""
-    _require_distinct(snapshot)
+    require_distinct(snapshot)
     nodes = sorted(snapshot.nodes, key=lambda node: node.path.value)
     require_encodable(
         sum(len(node.user_data) + len(node.path.value) for node in nodes),
@@ -112,27 +140,20 @@ def decode_structure(
         inline = [_load_inline(row, file) for row in rows]
         refs = [_parse_attributes_ref(row["attrs_reference"], file) for row in rows]
     # Errors of storage and of other files keep their meaning.
-    attributes = _resolve_attributes(inline, refs, file, fetch_attributes)
+    loader = AttributesLoader(file, fetch_attributes, decode_attributes)
+    attributes = [
+        loader.load(ref) if ref is not None else node_attributes or {}
+        for node_attributes, ref in zip(inline, refs, strict=True)
+    ]
     with translate_errors(file):
-        nodes = tuple(
-            _read_node(row, node_attributes, ref, file)
-            for row, node_attributes, ref in zip(rows, attributes, refs, strict=True)
-        )
+        nodes = []
+        for row, node_attributes, ref in zip(rows, attributes, refs, strict=True):
+            nodes.append(_read_node(row, node_attributes, ref, file))
+            if ref is not None:
+                loader.count(nodes[-1].user_data)
         if len({node.id for node in nodes}) < len(nodes):
             raise FormatError("has two nodes with the same id", file=file)
-        return _read_info(reader.info, nodes, snapshot_id, file)
-
-
-def _require_distinct(snapshot: Snapshot) -> None:
-    values: dict[str, list[object]] = {
-        "paths": [node.path for node in snapshot.nodes],
-        "node ids": [node.id for node in snapshot.nodes],
-        "manifest files": [info.id for info in snapshot.manifest_files],
-    }
-    for name, items in values.items():
-        if len(set(items)) < len(items):
-            message = f"snapshot {snapshot.id} has duplicate {name}"
-            raise FormatError(message, kind=ErrorKind.SERIALIZATION)
+        return _read_info(reader.info, tuple(nodes), snapshot_id, file)
 
 
 def _build_info(snapshot: Snapshot) -> dict[str, Any]:
@@ -151,24 +172,18 @@ def _build_info(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _build_row(node: NodeSnapshot) -> dict[str, Any]:
-    if node.id.number > MAX_U32:
-        raise FormatError(
-            f"the node {node.path} has no number, or one above {MAX_U32}",
-            kind=ErrorKind.SERIALIZATION,
-        )
-    document = split_document(node.user_data, node.path.value)
-    if (document.array is None) is node.is_array:
-        raise FormatError(
-            f"the zarr.json of {node.path} does not fit its kind", kind=ErrorKind.SERIALIZATION
-        )
-    ref, inline = node.attributes_ref, None
-    if ref is None and document.attributes:
-        inline = dump_json(document.attributes)
+    parts = split_node(node, DRAFT)
+    ref, inline, metadata = node.attributes_ref, None, None
+    if ref is None and parts.attributes:
+        inline = format_ascii_json(parts.attributes)
+    if parts.array is not None:
+        _require_storable(parts.array, node.path.value)
+        metadata = _build_metadata(parts.array)
     return {
         "id": node.id.number,
         "type": "array" if node.is_array else "group",
         "path": node.path.value,
-        "array_metadata": None if document.array is None else _build_metadata(document.array),
+        "array_metadata": metadata,
         "inline_attrs": inline,
         "attrs_reference": None
         if ref is None
@@ -179,17 +194,24 @@ def _build_row(node: NodeSnapshot) -> dict[str, Any]:
     }
 
 
-def _build_metadata(array: ArrayDocument) -> dict[str, Any]:
+def _build_metadata(array: ArrayParts) -> dict[str, Any]:
+    has_fill_value = array.fill_value is not NO_FILL_VALUE
     return {
         "shape": array.shape,
         "data_type": array.data_type,
-        "fill_value": array.fill_value,
+        "fill_value": format_ascii_json(array.fill_value) if has_fill_value else None,
         "dimension_names": array.dimension_names,
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": array.chunk_shape}},
-        "chunk_key_encoding": {"name": "default", "configuration": {"separator": SEPARATOR}},
-        "codecs": [
-            {"name": name, "configuration": configuration} for name, configuration in array.codecs
-        ],
+        "chunk_key_encoding": _CHUNK_KEY_ENCODING,
+        "codecs": [_build_codec(codec) for codec in array.codecs],
+    }
+
+
+def _build_codec(codec: dict[str, Any]) -> dict[str, Any]:
+    configuration = codec.get("configuration")
+    return {
+        "name": codec["name"],
+        "configuration": None if configuration is None else format_ascii_json(configuration),
     }
 
 
@@ -237,30 +259,6 @@ def _require_no_flags(struct: dict[str, Any], file: str) -> None:
         raise FormatError(f"has the unknown flags {struct['flags']}", file=file)
 
 
-def _resolve_attributes(
-    inline: Sequence[dict[str, Any] | None],
-    refs: Sequence[AttributesRef | None],
-    file: str,
-    fetch_attributes: FetchAttributes,
-) -> list[dict[str, Any]]:
-    fetched: dict[AttributesId, list[dict[str, Any]]] = {}
-    result = []
-    for attributes, ref in zip(inline, refs, strict=True):
-        if ref is None:
-            result.append(attributes or {})
-            continue
-        if ref.id not in fetched:
-            key, data = fetch_attributes(ref.id)
-            fetched[ref.id] = decode_attributes(data, key, ref.id)
-        if ref.row >= len(fetched[ref.id]):
-            raise FormatError(
-                f"refers to row {ref.row} of {ref.id}{SUFFIX}, which has {len(fetched[ref.id])}",
-                file=file,
-            )
-        result.append(fetched[ref.id][ref.row])
-    return result
-
-
 def _read_node(
     row: dict[str, Any], attributes: dict[str, Any], ref: AttributesRef | None, file: str
 ) -> NodeSnapshot:
@@ -269,36 +267,35 @@ def _read_node(
         Path(row["path"]),
         row["array_metadata"],
     )
-    text = dump_json(attributes)
     match row["type"]:
         case "group":
             if metadata is not None or row["inventories"]:
                 raise FormatError(f"the group {path} has array metadata or inventories", file=file)
-            return NodeSnapshot(node_id, path, join_document(text, None), GroupNodeData(), ref)
+            user_data = format_ascii_json(join_document(NodeParts(attributes, None)))
+            return NodeSnapshot(node_id, path, user_data, GroupNodeData(), ref)
         case "array" if metadata is not None:
             array = _read_array(metadata, path, file)
             manifests = tuple(
                 _read_inventory(inventory, len(array.shape), file)
                 for inventory in row["inventories"] or ()
             )
-            names = None if array.dimension_names is None else tuple(array.dimension_names)
             shape = tuple(map(DimensionShape.regular, array.shape, array.chunk_shape))
             if any(dimension.num_chunks > MAX_U32 for dimension in shape):
                 raise FormatError(f"the array {path} has too many chunks", file=file)
-            node_data = ArrayNodeData(shape, names, manifests)
-            return NodeSnapshot(node_id, path, join_document(text, array), node_data, ref)
+            node_data = ArrayNodeData(shape, array.dimension_names, manifests)
+            user_data = format_ascii_json(join_document(NodeParts(attributes, array)))
+            return NodeSnapshot(node_id, path, user_data, node_data, ref)
         case other:
             raise FormatError(f"the node {path} of type {other!r:.20} is damaged", file=file)
 
 
-def _read_array(metadata: dict[str, Any], path: Path, file: str) -> ArrayDocument:
+def _read_array(metadata: dict[str, Any], path: Path, file: str) -> ArrayParts:
     grid, encoding, codecs = (
         metadata[name] for name in ("chunk_grid", "chunk_key_encoding", "codecs")
     )
     if grid is None or grid["name"] != "regular":
         raise FormatError(f"the array {path} has no regular chunk grid", file=file)
-    expected = {"name": "default", "configuration": {"separator": SEPARATOR}}
-    if encoding != expected:
+    if encoding != _CHUNK_KEY_ENCODING:
         raise FormatError(f"the array {path} has the chunk keys {encoding!r:.100}", file=file)
     if not codecs or any(codec is None for codec in codecs):
         raise FormatError(f"the array {path} has no codecs", file=file)
@@ -313,30 +310,26 @@ def _read_array(metadata: dict[str, Any], path: Path, file: str) -> ArrayDocumen
     ):
         raise FormatError(f"the array {path} has a shape that does not fit its chunks", file=file)
     fill_value = metadata["fill_value"]
-    return ArrayDocument(
-        shape,
+    return ArrayParts(
+        tuple(shape),
         metadata["data_type"],
-        None if fill_value is None else _reformat(fill_value, "fill_value", file),
-        names,
-        chunk_shape,
-        [
-            (codec["name"], _reformat_configuration(codec["configuration"], file))
-            for codec in codecs
-        ],
+        tuple(chunk_shape),
+        _SEPARATOR,
+        NO_FILL_VALUE
+        if fill_value is None
+        else parse_extended_json(fill_value, "fill_value", file),
+        tuple(_read_codec(codec, file) for codec in codecs),
+        None if names is None else tuple(names),
     )
 
 
-def _reformat(text: bytes, label: str, file: str) -> bytes:
-    return dump_json(load_json(text, label, file))
-
-
-def _reformat_configuration(text: bytes | None, file: str) -> bytes | None:
-    if text is None:
-        return None
-    configuration = load_json(text, "configuration of a codec", file)
+def _read_codec(codec: dict[str, Any], file: str) -> dict[str, Any]:
+    if codec["configuration"] is None:
+        return {"name": codec["name"]}
+    configuration = parse_extended_json(codec["configuration"], "codec configuration", file)
     if not isinstance(configuration, dict):
         raise FormatError("the configuration of a codec is not a JSON object", file=file)
-    return dump_json(configuration)
+    return {"name": codec["name"], "configuration": configuration}
 
 
 def _read_inventory(inventory: dict[str, Any] | None, ndim: int, file: str) -> ManifestRef:

@@ -28,7 +28,8 @@ ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 MAX_DIGITS: Final = 7
 MAX_NUMBERS: Final = 1 + MAX_DIMENSIONS
 _DIGITS: Final = np.frombuffer(ALPHABET.encode(), np.uint8)
-_VALUES: Final = np.full(256, 0xFF, np.uint64)
+# Of each digit; with another character, seven digits are more than `MAX_U32` and do not overflow.
+_VALUES: Final = np.full(256, 1 << 33, np.uint64)
 _VALUES[_DIGITS] = np.arange(32)
 _VALUES_BY_CHARACTER: Final = {character: value for value, character in enumerate(ALPHABET)}
 _QUOTE: Final = ord('"')
@@ -96,8 +97,7 @@ def scan_keys(
     """Read the keys that start at each position and end before a quote.
 
     Returns a row of numbers for each key, how many of them are present, and the end of each key;
-    or None if a key is damaged. The result is unverified: the caller formats the numbers again and
-    compares. ``text`` must have at least eight bytes after the last start.
+    or None if one is not a key. ``text`` must have at least eight bytes after the last start.
     """
     positions = starts.copy()
     counts = np.zeros(len(starts), np.int64)
@@ -115,6 +115,8 @@ def scan_keys(
         number = np.zeros(len(starts), np.uint64)
         for place in range(max_digits):
             digit = _VALUES[text[positions + (1 + place)]]
+            if place == 0 and ((digit == 0) & (num_digits > 0)).any():
+                return None
             number = np.where(place < num_digits, (number << np.uint64(5)) + digit, number)
         columns.append(number)
         counts += is_open

@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING, Any
 from icefloe.format.metadata_codec import MetadataCodec
 from icefloe.format.sequence.attributes import decode_attributes, place_attributes
 from icefloe.format.sequence.manifest import decode_manifest, encode_manifest
-from icefloe.format.sequence.properties import encode_properties
-from icefloe.format.sequence.snapshot import decode_snapshot, encode_snapshot, normalize_document
+from icefloe.format.sequence.snapshot import (
+    decode_snapshot,
+    encode_properties,
+    encode_snapshot,
+    normalize_document,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,12 +51,9 @@ class SequenceCodec(MetadataCodec):
         return decode_snapshot(data, file, snapshot_id, fetch_attributes)
 
     def decode_attributes(
-        self,
-        data: bytes | memoryview,
-        file: str,
-        attributes_id: AttributesId,  # noqa: ARG002 - the files do not have their ids
+        self, data: bytes | memoryview, file: str, attributes_id: AttributesId
     ) -> list[dict[str, Any]]:
-        return decode_attributes(data, file)
+        return decode_attributes(data, file, attributes_id)
 
     def encode_manifest(
         self,

@@ -1,16 +1,15 @@
-"""JSON of metadata files: parsing with limits, formatting, and typed access to untrusted values."""
+"""Typed access to the untrusted JSON of metadata files, and the JSON of ids and times."""
 
 from __future__ import annotations
 
-import json
-import math
 import re
-from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Never, TypeVar
 
 from icefloe.errors import FormatError, InvalidInputError
+from icefloe.format.json_text import parse_json as parse_json  # noqa: PLC0414
+from icefloe.format.json_text import parse_text as parse_text  # noqa: PLC0414
 from icefloe.format.timestamps import to_microseconds
 from icefloe.model.ids import ObjectId
 
@@ -20,63 +19,6 @@ ID_SIZE = 16
 _TIME = re.compile(
     r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d{1,6})\d*)?([Zz]|[+-]\d\d:\d\d)", re.ASCII
 )
-
-
-def parse_json(data: bytes | memoryview, file: str) -> Any:
-    """Parse a file; duplicate members and numbers that are not finite are errors."""
-    try:
-        return parse_text(bytes(data).decode())
-    except (ValueError, RecursionError) as error:  # or UnicodeDecodeError, a ValueError
-        raise FormatError(f"not valid JSON ({error})", file=file) from error
-
-
-def parse_text(text: str) -> Any:
-    """Parse JSON; raise `ValueError` or `RecursionError` if it is not valid."""
-    return json.loads(
-        text,
-        object_pairs_hook=_build_object,
-        parse_constant=_reject_constant,
-        parse_float=_parse_float,
-    )
-
-
-def format_json(value: Any) -> bytes:
-    """Format a value compactly; raise `ValueError` for numbers that JSON does not have."""
-    return _format(value, allow_nan=False)
-
-
-def format_extended_json(value: Any) -> bytes:
-    """Format a value like Zarr libraries do, which write ``NaN`` and ``Infinity``."""
-    return _format(value, allow_nan=True)
-
-
-def _format(value: Any, *, allow_nan: bool) -> bytes:
-    try:
-        text = json.dumps(value, allow_nan=allow_nan, ensure_ascii=False, separators=(",", ":"))
-        return text.encode()
-    except UnicodeEncodeError:
-        # UTF-8 has no lone surrogates, JSON has escapes for them.
-        return json.dumps(value, allow_nan=allow_nan, separators=(",", ":")).encode()
-
-
-def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        counts = Counter(name for name, _ in pairs)
-        duplicate = next(name for name, count in counts.items() if count > 1)
-        raise ValueError(f"an object has two members {duplicate!r:.80}")
-    return result
-
-
-def _reject_constant(name: str) -> Never:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _parse_float(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"the number {text:.40} is too large")
-    return value
 
 
 def format_id(object_id: ObjectId) -> list[int]:

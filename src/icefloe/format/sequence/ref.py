@@ -11,13 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from icefloe.errors import FormatError, InvalidInputError
-from icefloe.format.sequence.json_document import (
-    Reader,
-    format_id,
-    format_json,
-    format_time,
-    parse_json,
-)
+from icefloe.format.json_text import format_json, parse_json
+from icefloe.format.sequence.json_document import Reader, format_id, format_time
 from icefloe.model.ids import SnapshotId
 
 if TYPE_CHECKING:

@@ -4,35 +4,41 @@ from __future__ import annotations
 
 import math
 import struct
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from icefloe.errors import ErrorKind, FormatError, InvalidInputError
-from icefloe.format.sequence.attributes import MAX_ATTRIBUTES_BYTES, AttributesLoader
-from icefloe.format.sequence.json_document import (
-    Reader,
-    format_extended_json,
-    format_id,
-    format_json,
-    format_time,
-    parse_json,
-)
-from icefloe.format.sequence.properties import RESERVED, encode_properties
-from icefloe.format.zarr_document import (
-    MAX_DEPTH,
-    ArrayParts,
-    NodeParts,
-    is_nested_deeply,
-    join_document,
-    split_document,
-)
-from icefloe.format.zarr_fill_value import (
+from icefloe.format.attributes_files import AttributesLoader
+from icefloe.format.generation import SEQUENCE
+from icefloe.format.json_metadata import copy_metadata, metadata_error
+from icefloe.format.json_text import format_extended_json, format_json, parse_json
+from icefloe.format.sequence.attributes import decode_attributes
+from icefloe.format.sequence.json_document import Reader, format_id, format_time
+from icefloe.format.snapshot_checks import require_distinct
+from icefloe.format.zarr_data_type import (
     COMPLEX_PARTS,
     CORE_DATA_TYPES,
     FLOAT_FORMATS,
     INTEGER_SIZES,
+    format_data_type,
+    format_fill_value,
     get_element_size,
     pack_float,
+    parse_data_type,
+    parse_fill_value,
+)
+from icefloe.format.zarr_document import (
+    MAX_DEPTH,
+    NO_FILL_VALUE,
+    ArrayParts,
+    NodeParts,
+    is_too_deep,
+    join_document,
+    refuse_feature,
+    reject_document,
+    split_document,
+    split_node,
 )
 from icefloe.model.chunk_payload import MAX_U32, MAX_U64
 from icefloe.model.ids import AttributesId, ManifestId, NodeId, SnapshotId
@@ -55,12 +61,14 @@ from icefloe.model.snapshot import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from icefloe.format.metadata_codec import FetchAttributes
 
-GENERATION: Final = "sequence"
+RESERVED: Final = "__icefloe"
+"""The member of ``properties`` with what the schema of snapshots has no place for."""
+
 MAX_HISTORY_BYTES: Final = 64 << 10
 """The maximum size of the short-term history, except that it always has the parent."""
 
@@ -77,21 +85,50 @@ _SEPARATORS: Final = {"Slash": "/", "Dot": "/", "Default": None}
 
 def normalize_document(data: bytes, key: str) -> bytes:
     """Return a ``zarr.json`` as `decode_snapshot` makes it; raise if it cannot be stored."""
-    parts = split_document(data, key, GENERATION)
-    if parts.array is not None:
+    parts = split_document(data, key, SEQUENCE)
+    array = parts.array
+    if array is not None:
+        data_type, element = _parse_fill_value(array, key)
         try:
-            format_json([parts.array.codecs, parts.array.storage_transformers])
+            format_json([array.codecs, array.storage_transformers])
         except ValueError as error:
-            raise InvalidInputError(
-                f"{key}: the configuration of a codec cannot be stored: {error}",
-                kind=ErrorKind.INVALID_ARRAY_METADATA,
-            ) from error
-    return format_extended_json(join_document(parts))
+            reject_document(f"the configuration of a codec cannot be stored: {error}", key)
+        array = replace(
+            array,
+            data_type=format_data_type(data_type),
+            fill_value=format_fill_value(element, data_type),
+        )
+    return format_extended_json(join_document(replace(parts, array=array)))
+
+
+def _parse_fill_value(array: ArrayParts, key: str) -> tuple[str | int, bytes]:
+    """Return the data type and the fill value; raise if the schema has no word for the array."""
+    if 0 in array.chunk_shape:
+        refuse_feature(
+            f"the chunk shape {list(array.chunk_shape)}, with chunks of length 0", key, SEQUENCE
+        )
+    data_type = parse_data_type(array.data_type)
+    if data_type is None:
+        refuse_feature(f"the data type {array.data_type!r:.80}", key, SEQUENCE)
+    if array.fill_value is NO_FILL_VALUE:
+        reject_document("there is no fill_value", key)
+    try:
+        return data_type, parse_fill_value(array.fill_value, data_type)
+    except InvalidInputError as error:
+        reject_document(error.message, key)
+
+
+def encode_properties(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Copy user metadata as JSON; raise `InvalidInputError` if it cannot be stored."""
+    properties = copy_metadata(metadata)
+    if RESERVED in properties:
+        raise metadata_error(f"the metadata entry {RESERVED!r} is reserved")
+    return properties
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
     """Encode a snapshot file; nodes and manifest files are sorted."""
-    _require_distinct(snapshot)
+    require_distinct(snapshot)
     history = _format_history(snapshot)
     time = format_time(snapshot.flushed_at)
     manifests = sorted(snapshot.manifest_files, key=lambda info: info.id)
@@ -122,18 +159,6 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
             f"snapshot {snapshot.id} has a value that JSON does not have ({error})",
             kind=ErrorKind.SERIALIZATION,
         ) from error
-
-
-def _require_distinct(snapshot: Snapshot) -> None:
-    values: dict[str, list[object]] = {
-        "paths": [node.path for node in snapshot.nodes],
-        "node ids": [node.id for node in snapshot.nodes],
-        "manifest files": [info.id for info in snapshot.manifest_files],
-    }
-    for name, items in values.items():
-        if len(set(items)) < len(items):
-            message = f"snapshot {snapshot.id} has duplicate {name}"
-            raise FormatError(message, kind=ErrorKind.SERIALIZATION)
 
 
 def _format_info(snapshot_id: SnapshotId, message: str, time: datetime) -> dict[str, Any]:
@@ -175,11 +200,7 @@ def _format_history(snapshot: Snapshot) -> list[dict[str, Any]]:
 
 
 def _format_node(node: NodeSnapshot) -> dict[str, Any]:
-    if node.id.number > MAX_U32:
-        raise FormatError(
-            f"the node {node.path} has no number that fits 32 bits", kind=ErrorKind.SERIALIZATION
-        )
-    parts = split_document(node.user_data, node.path.value, GENERATION)
+    parts = split_node(node, SEQUENCE)
     result: dict[str, Any] = {"id": node.id.number, "path": node.path.value}
     if node.attributes_ref is not None:
         place = {
@@ -190,17 +211,13 @@ def _format_node(node: NodeSnapshot) -> dict[str, Any]:
         result["user_attributes"] = {"Ref": place}
     elif parts.attributes:
         result["user_attributes"] = {"Inline": parts.attributes}
-    if (parts.array is None) == node.is_array:
-        raise FormatError(
-            f"the node {node.path} is not what its zarr.json says", kind=ErrorKind.SERIALIZATION
-        )
     if parts.array is None or not isinstance(node.node_data, ArrayNodeData):
         result["node_data"] = "Group"
     else:
         refs = [
             _format_manifest_ref(ref, len(parts.array.shape)) for ref in node.node_data.manifests
         ]
-        result["node_data"] = {"Array": [_format_array(parts.array), refs]}
+        result["node_data"] = {"Array": [_format_array(parts.array, node.path.value), refs]}
     return result
 
 
@@ -214,14 +231,14 @@ def _format_manifest_ref(ref: ManifestRef, ndim: int) -> dict[str, Any]:
     return {"object_id": format_id(ref.id), "flags": [], "extents": extents}
 
 
-def _format_array(array: ArrayParts) -> dict[str, Any]:
-    data_type = array.data_type
+def _format_array(array: ArrayParts, key: str) -> dict[str, Any]:
+    data_type, element = _parse_fill_value(array, key)
     result: dict[str, Any] = {
         "shape": list(array.shape),
         "data_type": data_type if isinstance(data_type, str) else {"rawbits": data_type},
         "chunk_shape": list(array.chunk_shape),
         "chunk_key_encoding": _SEPARATOR_WORDS[array.separator],
-        "fill_value": _format_fill_value(array.fill_value, data_type),
+        "fill_value": _format_fill_value(element, data_type),
         "codecs": list(array.codecs),
     }
     if array.storage_transformers:
@@ -251,16 +268,14 @@ def decode_snapshot(
     data: bytes | memoryview, file: str, snapshot_id: SnapshotId, fetch_attributes: FetchAttributes
 ) -> Snapshot:
     """Decode a snapshot file and the attributes files that it refers to."""
-    return _SnapshotReader(Reader(file), AttributesLoader(fetch_attributes)).read(
-        parse_json(data, file), snapshot_id
-    )
+    attributes = AttributesLoader(file, fetch_attributes, decode_attributes)
+    return _SnapshotReader(Reader(file), attributes).read(parse_json(data, file), snapshot_id)
 
 
 class _SnapshotReader:
     def __init__(self, reader: Reader, attributes: AttributesLoader) -> None:
         self._reader = reader
         self._attributes = attributes
-        self._num_attributes_bytes = 0
 
     def read(self, value: Any, snapshot_id: SnapshotId) -> Snapshot:
         reader = self._reader
@@ -391,12 +406,10 @@ class _SnapshotReader:
         attributes, ref = self._read_attributes(node.get("user_attributes"), label)
         document = join_document(NodeParts(attributes, array))
         user_data = format_extended_json(document)
-        if is_nested_deeply(document, user_data):
+        if is_too_deep(document, user_data):
             reader.fail(f"the metadata of {label} is nested more than {MAX_DEPTH} levels deep")
         if ref is not None:
-            self._num_attributes_bytes += len(user_data)
-            if self._num_attributes_bytes > MAX_ATTRIBUTES_BYTES:
-                reader.fail(f"its nodes have more than {MAX_ATTRIBUTES_BYTES} bytes of attributes")
+            self._attributes.count(user_data)
         data: ArrayNodeData | GroupNodeData = GroupNodeData()
         if array is not None:
             shape = tuple(map(DimensionShape.regular, array.shape, array.chunk_shape))
@@ -494,12 +507,13 @@ class _SnapshotReader:
                 reader.fail(f"{label_names} does not fit the shape {shape}")
         codecs = self._read_extensions(self._get(value, "codecs", label), f"codecs of {label}")
         transformers = value.get("storage_transformers")
+        element = self._read_fill_value(self._get(value, "fill_value", label), data_type, label)
         return ArrayParts(
             tuple(shape),
-            data_type,
+            format_data_type(data_type),
             tuple(chunk_shape),
             _SEPARATORS[word],
-            self._read_fill_value(self._get(value, "fill_value", label), data_type, label),
+            format_fill_value(element, data_type),
             codecs,
             names,
             ()

@@ -1,7 +1,8 @@
-"""Fill values of Zarr arrays: between the JSON in ``zarr.json`` and the bytes of one element.
+"""Core data types of Zarr, and fill values: between JSON in ``zarr.json`` and one element.
 
-The bytes are little-endian, so that every bit pattern is kept: NaN payloads, infinities, and the
-sign of zero. The JSON is what zarr-python writes.
+A data type is the name of a core data type, or the number of bits of a raw type. The bytes of an
+element are little-endian, so that every bit pattern is kept: NaN payloads, infinities, and the sign
+of zero. The JSON is what zarr-python writes.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import struct
 from typing import Any, Final
 
 from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.model.chunk_payload import MAX_U32
 
 INTEGER_SIZES: Final = {
     f"{prefix}{8 * size}": (size, prefix == "int")
@@ -33,11 +35,33 @@ CORE_DATA_TYPES: Final = ("bool", *INTEGER_SIZES, *FLOAT_FORMATS, *COMPLEX_PARTS
 
 # The NaN that the Zarr specification calls "NaN".
 _NAN: Final = {"float16": 0x7E00, "float32": 0x7FC00000, "float64": 0x7FF8000000000000}
+_RAW: Final = re.compile(r"r([1-9]\d{0,9})", re.ASCII)
 _HEX: Final = re.compile(r"0x[0-9a-fA-F]+", re.ASCII)
 
 
+def parse_data_type(value: str | dict[str, Any]) -> str | int | None:
+    """Return the data type of a ``zarr.json``, a name or an extension; None for other types."""
+    if value in CORE_DATA_TYPES:
+        return str(value)
+    num_bits = 0
+    if isinstance(value, str):
+        match = _RAW.fullmatch(value)
+        num_bits = int(match[1]) if match else 0
+    elif value["name"] == "raw_bytes" and value["configuration"].keys() == {"length_bytes"}:
+        length = value["configuration"]["length_bytes"]
+        num_bits = length * 8 if type(length) is int else 0
+    return num_bits if 0 < num_bits <= MAX_U32 and num_bits % 8 == 0 else None
+
+
+def format_data_type(data_type: str | int) -> str | dict[str, Any]:
+    """Return the JSON of a data type."""
+    if isinstance(data_type, str):
+        return data_type
+    return {"name": "raw_bytes", "configuration": {"length_bytes": data_type // 8}}
+
+
 def get_element_size(data_type: str | int) -> int:
-    """Return the size in bytes of an element; raw types are given as their number of bits."""
+    """Return the size in bytes of an element."""
     if isinstance(data_type, int):
         return data_type // 8
     if data_type == "bool":
