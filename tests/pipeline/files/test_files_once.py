@@ -150,6 +150,7 @@ def test_xarray_does_not_show_the_record(folder: Path, repository: icefloe.Repos
     assert SOURCES_ATTRIBUTE in zarr.open_group(store, mode="r").attrs
 
 
+@pytest.mark.parametrize("repository", ["v1"], indirect=True)
 def test_a_hundred_thousand_names_are_small(repository: icefloe.Repository) -> None:
     first = datetime(1980, 1, 1, tzinfo=UTC)
     urls = {

@@ -13,6 +13,7 @@ from pyarrow import dataset
 
 import icefloe
 from icefloe.errors import AlreadyExistsError, InvalidInputError, NodeNotFoundError
+from icefloe.format.generation import get_generation
 from icefloe.pipeline.exports.plain_store import PlainStore
 from icefloe.pipeline.jobs.export import export
 from icefloe.pipeline.jobs.rechunk import rechunk
@@ -69,6 +70,7 @@ def test_two_passes_where_one_takes_too_much_memory(
 
 
 @pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning")
+@pytest.mark.parametrize("repository", ["v1"], indirect=True)
 def test_every_kind_of_array(repository: icefloe.Repository, tmp_path: Path) -> None:
     arrays = write_every_dtype(repository)
     export(None, repository, tmp_path / "out")
@@ -114,7 +116,8 @@ def lose_a_chunk(repository: icefloe.Repository, place: Path) -> None:
     """Delete the file of a chunk of ``air``."""
     session = repository.readonly_session("main")
     (part,) = session.transaction.fetch_chunk_refs(session.path("air"))
-    (place / "chunks" / str(part.payloads[3].id)).unlink()  # type: ignore[union-attr]
+    chunks = get_generation(repository.generation).layout.chunks
+    (place / chunks.format_key(part.payloads[3].id)).unlink()  # type: ignore[union-attr]
 
 
 def test_an_export_that_failed_does_not_look_like_one(
