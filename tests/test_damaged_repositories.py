@@ -19,7 +19,7 @@ def test_damaged_files(generation: str) -> None:
     source = random.Random(generation)
     keys = list_metadata(generation)
     accepted = 0
-    number = examples(150, thorough=5000)
+    number = examples(60, thorough=5000)
     for _ in range(number):
         key = source.choice(keys)
         data = damage_file(key, make_files(generation)[key], source)

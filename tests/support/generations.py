@@ -35,6 +35,10 @@ V1_AND_OLDER_IN_FULL: Final = [
 """Parameters for tests that are run over one generation in ``make test``."""
 
 
+STORES_STRINGS: Final = ["v1", pytest.param("draft", marks=pytest.mark.full)]
+"""The same, without ``sequence``, which has no data type for strings."""
+
+
 def examples_of(generation: str, usual: int, *, thorough: int) -> int:
     """Return the number of Hypothesis examples; a third for the older generations."""
     number = examples(usual, thorough=thorough)

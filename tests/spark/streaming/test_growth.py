@@ -10,6 +10,7 @@ import pytest
 import xarray as xr
 import zarr
 
+from support.generations import STORES_STRINGS
 from support.stream_cells import LATS, NEW, batch, day, found, write_rows
 from support.stream_following import follow, read, steps
 
@@ -150,6 +151,7 @@ def test_variables_that_are_repeated_with_each_append(repository: Repository) ->
         assert places(last(repository)) == given
 
 
+@pytest.mark.parametrize("repository", STORES_STRINGS, indirect=True)
 def test_tables_of_every_kind(repository: Repository) -> None:
     """Texts, labels alone, no dimension at all."""
     with repository.transaction("main", message="begin") as store:

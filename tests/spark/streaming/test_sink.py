@@ -14,6 +14,7 @@ import zarr
 
 from icefloe.errors import InvalidInputError, RebaseFailedError
 from icefloe.session.exactly_once import JobId
+from support.generations import STORES_STRINGS
 from support.spark_tables import ENCODING, commit, rows, weather, with_secret
 from support.stream_cells import (
     LATS,
@@ -111,6 +112,7 @@ def test_options_that_nobody_has(given: dict[str, Any], problem: str) -> None:
         options(**given)
 
 
+@pytest.mark.parametrize("repository", STORES_STRINGS, indirect=True)
 def test_every_type_of_a_new_group(repository: Repository) -> None:
     """Texts, dates, times with and without a zone, booleans and integers come back as written."""
     zoned = pa.timestamp("us", "Europe/Berlin")
@@ -351,6 +353,7 @@ def test_messages_hold_no_secrets(repository: Repository, folder: Path) -> None:
     assert b"hush-hush" not in pickle.dumps(job.write_unrouted([batch([1])]))
 
 
+@pytest.mark.parametrize("repository", ["v1"], indirect=True)
 def test_the_real_icechunk_reads_it(repository: Repository, folder: Path) -> None:
     icechunk = pytest.importorskip("icechunk")
     write_rows(repository, batch([1, 2, 3]), **NEW)
