@@ -323,9 +323,7 @@ def _find_small_numbers(
     return ends, digits[ends - 1]
 
 
-def _has_all_digits(
-    numbers: NDArray[np.uint8], distances: NDArray[np.int64]
-) -> NDArray[np.bool_]:
+def _has_all_digits(numbers: NDArray[np.uint8], distances: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Whether numbers have as many digits as there are bytes between what encloses them."""
     num_digits = (numbers > 9).view(np.uint8) + (numbers > 99).view(np.uint8) + np.uint8(1)
     return np.asarray(num_digits == distances - 1, bool)
@@ -348,7 +346,10 @@ def _read_decimals(
     for place in range(0, longest, 8):
         word = windows[ends - (8 + place)] ^ np.uint64(0x3030303030303030)
         word &= _LAST_BYTES[(lengths - place).clip(0, 8)]
-        if int(np.bitwise_or.reduce(word + np.uint64(0x7676767676767676) | word)) & 0x8080808080808080:
+        if (
+            int(np.bitwise_or.reduce(word + np.uint64(0x7676767676767676) | word))
+            & 0x8080808080808080
+        ):
             return None  # a byte above 9
         word = word * np.uint64(10) + (word >> np.uint64(8)) & np.uint64(0x00FF00FF00FF00FF)
         word = word * np.uint64(100) + (word >> np.uint64(16)) & np.uint64(0x0000FFFF0000FFFF)
