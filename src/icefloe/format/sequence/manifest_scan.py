@@ -52,7 +52,7 @@ def find_row_starts(text: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Return where rows start, except the first: at a quote after ``}},`` or ``]},``."""
     candidates = np.flatnonzero((text[1:-2] == _CLOSE_OBJECT) & (text[2:-1] == _COMMA))
     words = _view_windows(text, np.dtype(np.uint32))[candidates]
-    is_end = (words == _to_word(_REF_END)) | (words == _to_word(_INLINE_END))
+    is_end = np.isin(words, np.frombuffer(_REF_END + _INLINE_END, np.uint32))
     return np.asarray(candidates[is_end] + 3, np.int64)
 
 
@@ -274,10 +274,6 @@ def _has_literal(text: NDArray[np.uint8], positions: NDArray[np.int64], literal:
     )
 
 
-def _to_word(literal: bytes) -> np.uint32:
-    return np.frombuffer(literal, np.uint32)[0]
-
-
 def _view_windows(text: NDArray[np.uint8], dtype: np.dtype[Any]) -> NDArray[Any]:
     """View bytes as overlapping words, one at each byte."""
     return np.ndarray((max(0, len(text) - dtype.itemsize + 1),), dtype, text, strides=(1,))
@@ -323,9 +319,7 @@ def _find_small_numbers(
     return ends, digits[ends - 1]
 
 
-def _has_all_digits(
-    numbers: NDArray[np.uint8], distances: NDArray[np.int64]
-) -> NDArray[np.bool_]:
+def _has_all_digits(numbers: NDArray[np.uint8], distances: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Whether numbers have as many digits as there are bytes between what encloses them."""
     num_digits = (numbers > 9).view(np.uint8) + (numbers > 99).view(np.uint8) + np.uint8(1)
     return np.asarray(num_digits == distances - 1, bool)
@@ -348,7 +342,10 @@ def _read_decimals(
     for place in range(0, longest, 8):
         word = windows[ends - (8 + place)] ^ np.uint64(0x3030303030303030)
         word &= _LAST_BYTES[(lengths - place).clip(0, 8)]
-        if int(np.bitwise_or.reduce(word + np.uint64(0x7676767676767676) | word)) & 0x8080808080808080:
+        if (
+            int(np.bitwise_or.reduce(word + np.uint64(0x7676767676767676) | word))
+            & 0x8080808080808080
+        ):
             return None  # a byte above 9
         word = word * np.uint64(10) + (word >> np.uint64(8)) & np.uint64(0x00FF00FF00FF00FF)
         word = word * np.uint64(100) + (word >> np.uint64(16)) & np.uint64(0x0000FFFF0000FFFF)
