@@ -52,7 +52,7 @@ def find_row_starts(text: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Return where rows start, except the first: at a quote after ``}},`` or ``]},``."""
     candidates = np.flatnonzero((text[1:-2] == _CLOSE_OBJECT) & (text[2:-1] == _COMMA))
     words = _view_windows(text, np.dtype(np.uint32))[candidates]
-    is_end = (words == _to_word(_REF_END)) | (words == _to_word(_INLINE_END))
+    is_end = np.isin(words, np.frombuffer(_REF_END + _INLINE_END, np.uint32))
     return np.asarray(candidates[is_end] + 3, np.int64)
 
 
@@ -272,10 +272,6 @@ def _has_literal(text: NDArray[np.uint8], positions: NDArray[np.int64], literal:
         bool((found[place::num_words] & masks[place] == literal_words[place]).all())
         for place in range(num_words)
     )
-
-
-def _to_word(literal: bytes) -> np.uint32:
-    return np.frombuffer(literal, np.uint32)[0]
 
 
 def _view_windows(text: NDArray[np.uint8], dtype: np.dtype[Any]) -> NDArray[Any]:
