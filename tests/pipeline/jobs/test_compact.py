@@ -12,6 +12,7 @@ import zarr
 
 import icefloe
 from icefloe.errors import InvalidInputError
+from icefloe.format.generation import get_generation
 from icefloe.model.chunk_payload import ChunkRef
 from icefloe.pipeline.jobs.compact import compact
 from icefloe.pipeline.jobs.pyramid import pyramid
@@ -96,11 +97,12 @@ def test_collection_finds_the_old_objects_once_no_snapshot_needs_them(
     write_small(repository)
     compact(None, repository)
     before = chunk_bytes(repository, "a")
-    assert len(list((tmp_path / "repo" / "chunks").iterdir())) == 21
+    chunks = tmp_path / "repo" / get_generation(repository.generation).layout.chunks.prefix
+    assert len(list(chunks.iterdir())) == 21
     now = datetime.now(UTC)
     repository.expire_snapshots(now)
     repository.garbage_collect(now)
-    assert len(list((tmp_path / "repo" / "chunks").iterdir())) == 1
+    assert len(list(chunks.iterdir())) == 1
     assert chunk_bytes(repository, "a") == before
 
 

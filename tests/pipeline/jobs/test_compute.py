@@ -200,6 +200,7 @@ def test_cutting_makes_no_difference_to_what_is_stored(repository: icefloe.Repos
     assert chunk_bytes(repository, "one") == chunk_bytes(repository, "many")
 
 
+@pytest.mark.parametrize("repository", ["v1"], indirect=True)
 def test_texts_scalars_and_arrays_without_items(repository: icefloe.Repository) -> None:
     write_every_dtype(repository)
     compute(None, repository, lambda x: x + 1, {"x": "scalar"}, "plus")

@@ -13,6 +13,7 @@ from icefloe.pipeline.arrays.coarsen import coarsen
 from icefloe.pipeline.jobs.pyramid import pyramid
 from icefloe.pipeline.report import Plan
 from support.array_repositories import array, chunk_bytes, tip, write_weather
+from support.generations import STORES_STRINGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,6 +113,7 @@ def test_a_group_with_factors_by_dimension(repository: icefloe.Repository) -> No
     assert array(repository, "p/1/mask").dtype == np.dtype("i2")
 
 
+@pytest.mark.parametrize("repository", STORES_STRINGS, indirect=True)
 def test_arrays_that_do_not_become_shorter_are_shared_at_every_level(
     repository: icefloe.Repository,
 ) -> None:
@@ -126,6 +128,7 @@ def test_arrays_that_do_not_become_shorter_are_shared_at_every_level(
         assert dict(array(repository, f"p/{level}/crs").attrs) == {"epsg": 4326}
 
 
+@pytest.mark.parametrize("repository", STORES_STRINGS, indirect=True)
 def test_an_array_that_has_no_mean_is_named(repository: icefloe.Repository) -> None:
     write_weather(repository)
     with repository.transaction("main", message="names") as store:

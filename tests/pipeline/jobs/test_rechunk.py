@@ -82,6 +82,7 @@ def test_two_passes_leave_nothing_on_the_branch_but_the_result(
 
 
 @pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning")
+@pytest.mark.parametrize("repository", ["v1"], indirect=True)
 def test_every_data_type_scalars_empty_arrays_and_shards(repository: icefloe.Repository) -> None:
     arrays = write_every_dtype(repository)
     one = {name: (2,) for name, values in arrays.items() if values.ndim == 1}
@@ -130,6 +131,7 @@ def test_numbers_that_do_not_fit_fail_the_job_and_name_the_block(
 
 @pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning")
 @pytest.mark.parametrize("name, dtype", [("string", "U4"), ("fixed", "U1"), ("datetime", "M8[D]")])
+@pytest.mark.parametrize("repository", ["v1"], indirect=True)
 def test_texts_are_not_cut_off_nor_times_rounded(
     repository: icefloe.Repository, name: str, dtype: str
 ) -> None:

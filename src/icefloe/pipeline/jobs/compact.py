@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from icefloe.model.snapshot import Snapshot
     from icefloe.repository import Repository
 
-_CHUNKS: Final = "chunks/"
 _UNIT_BYTES: Final = 32_000_000
 _SMALL_FRACTION: Final = 4
 """An object is small below this fraction of the target object size."""
@@ -298,8 +297,9 @@ def _read_native_refs(session: Session, max_chunks: int) -> _Refs:
 
 def _fetch_object_sizes(run: JobRun, ids: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Fetch object sizes with one listing, a thousand per request."""
-    storage = run.repository.storage
-    sizes = {info.key[len(_CHUNKS) :]: info.size_bytes for info in storage.list(_CHUNKS)}
+    chunks = run.session.connection.generation.layout.chunks
+    listed = run.repository.storage.list(chunks.prefix)
+    sizes = {chunks.parse_name(info.key): info.size_bytes for info in listed}
     names = [str(ChunkId(row.tobytes())) for row in ids]
     return np.array([sizes.get(name, 0) for name in names], np.int64)
 
