@@ -15,6 +15,7 @@ from icefloe.errors import FormatError
 from icefloe.format.sequence import manifest as manifest_files
 from icefloe.format.sequence.chunk_keys import format_key, format_numbers, parse_key
 from icefloe.format.sequence.manifest import decode_manifest, encode_manifest
+from icefloe.format.sequence.manifest_scan import find_row_starts, scan_rows
 from icefloe.format.sequence.manifest_text import format_decimals
 from icefloe.model.chunk_payload import ChunkRef, ETag, InlineChunk, LastModified, VirtualChunkRef
 from icefloe.model.ids import ChunkId, ManifestId, NodeId
@@ -27,6 +28,9 @@ from support.sequence_strategies import manifests
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
 
     from icefloe.model.chunk_payload import ChunkPayload
 
@@ -47,8 +51,22 @@ def encode_members(*members: str) -> bytes:
 
 def try_decoding(data: bytes) -> Manifest | None:
     """Decode a file, or return None if it is refused with an error that names it."""
+    return require_name(lambda: decode_manifest(data, FILE, MANIFEST_ID))
+
+
+def try_parsing(data: bytes) -> Manifest | None:
+    """Decode a file with a JSON parser only, or return None if it is refused."""
+
+    def parse() -> Manifest:
+        part = manifest_files._parse_file(data, FILE)
+        return manifest_files._build_manifest([part], FILE, MANIFEST_ID)
+
+    return require_name(parse)
+
+
+def require_name(decode: Callable[[], Manifest]) -> Manifest | None:
     try:
-        return decode_manifest(data, FILE, MANIFEST_ID)
+        return decode()
     except FormatError as error:
         if not str(error).startswith(FILE):
             raise
@@ -255,10 +273,68 @@ def test_damaged_files(manifest: Manifest, source: random.Random) -> None:
     data = encode_manifest(manifest)
     for _ in range(12):
         damaged = damage_json(data, source)
-        again = try_decoding(damaged)
-        if again is not None:
-            part = manifest_files._parse_file(damaged, FILE)
-            assert again == manifest_files._build_manifest([part], FILE, MANIFEST_ID)
+        assert try_decoding(damaged) == try_parsing(damaged)
+
+
+NATIVE = ChunkRef(ChunkId(bytes([0, 9, 10, 99, 100, 199, 200, 249, 250, 255, *range(6)])), U64, 10)
+VIRTUAL = VirtualChunkRef('a"}},b', 0, 12345678)
+TIMED = VirtualChunkRef("b", 123456789, 1, LastModified(U32))
+TAGGED = VirtualChunkRef("", 7, 9, ETag('"]},c'))
+INLINE = InlineChunk(bytes([0, 10, 255, 200]))
+
+
+@pytest.mark.parametrize(
+    "payloads",
+    [
+        (NATIVE, NATIVE),
+        (VIRTUAL, VIRTUAL),
+        (TIMED, TAGGED),
+        (INLINE, InlineChunk(b""), INLINE),
+        (INLINE, TAGGED, InlineChunk(b"")),
+    ],
+    ids=["native", "virtual", "checksums", "inline", "mixed"],
+)
+def test_every_damaged_byte(payloads: tuple[ChunkPayload, ...]) -> None:
+    """A byte is replaced, inserted or removed anywhere: columns have the values of the parser."""
+    data = encode_manifest(make_manifest(*payloads))
+    read_by_columns = 0
+    for position in range(len(data) + 1):
+        before, after = data[:position], data[position:]
+        for piece in (b"", *(bytes([byte]) for byte in b'"\\,]}0259-Z\xff')):
+            for damaged in (before + piece + after[1:], before + piece + after):
+                if scan_rows(*split_rows(damaged)) is not None:
+                    read_by_columns += 1
+                    assert try_decoding(damaged) == try_parsing(damaged), damaged
+    assert read_by_columns > len(data)  # such as other digits
+
+
+def split_rows(data: bytes) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    text = np.frombuffer(data[len('{"chunks":{') : -len("}}")] + b",", np.uint8)
+    return text, np.append(0, find_row_starts(text))
+
+
+@given(st.lists(up_to(10**21) | st.integers(0, 300), min_size=1, max_size=4), st.booleans())
+def test_numbers_out_of_range(numbers: list[int], has_zeros: bool) -> None:  # noqa: FBT001
+    """Numbers that do not fit, or have leading zeros, are not read as other numbers."""
+    texts = [f"{'0' * has_zeros}{number}" for number in numbers]
+    inline = ",".join(texts)
+    for data in (
+        encode_members(
+            *(f'"{format_key(7, (row,))}":{REF}' for row in range(2)),
+            *(
+                f'"{format_key(8, (row,))}":{REF}'.replace(":1,", f":{text},")
+                for row, text in enumerate(texts)
+            ),
+        ),
+        encode_members(
+            *(
+                f'"{format_key(8, (row,))}":{REF}'.replace("7,7]", f"7,{text}]")
+                for row, text in enumerate(texts)
+            )
+        ),
+        encode_members(f'"1715":{{"Inline":[{inline}]}}'),
+    ):
+        assert try_decoding(data) == try_parsing(data)
 
 
 @given(st.binary(max_size=60), st.booleans())

@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 from icefloe.errors import FormatError, InvalidInputError
 from icefloe.format.draft.codec import DraftCodec
 from icefloe.model.chunk_payload import ChunkRef, InlineChunk, VirtualChunkRef
-from icefloe.model.ids import ManifestId, NodeId, SnapshotId
-from icefloe.model.manifest import ArrayManifest, ChunkPayloads, Manifest
 from icefloe.model.node import (
     ArrayNodeData,
     ChunkIndexRange,
@@ -33,24 +31,25 @@ from support.format_strategies import (
     KEYS,
     MANIFEST_IDS,
     METADATA,
+    NUMBERED_NODE_IDS,
     PATHS,
     SNAPSHOT_IDS,
     TEXTS,
     TIMES,
     U32,
     U64,
-    index_matrices,
+    manifests,
     up_to,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from icefloe.model.ids import AttributesId
+    from icefloe.model.ids import AttributesId, ManifestId, SnapshotId
+    from icefloe.model.manifest import Manifest
 
 CODEC = DraftCodec()
 FILE = "i/DAMAGED.parquet"
-NODE_IDS = up_to(U32).map(NodeId.from_number)
 LOCATIONS = st.sampled_from(["s3://bucket/é/🧊.nc", "://", "vcc://name/" + "x" * 300]) | TEXTS.map(
     "file:///{}".format
 )
@@ -64,13 +63,8 @@ PAYLOADS = st.one_of(
 @st.composite
 def inventories(draw: st.DrawFn) -> Manifest:
     """Manifests of several arrays of different rank; each array has at least one chunk."""
-    arrays = {}
     payloads = draw(st.sampled_from([PAYLOADS, st.builds(ChunkRef, CHUNK_IDS, up_to(9), up_to(9))]))
-    for node_id in draw(st.lists(NODE_IDS, unique=True, max_size=4)):
-        coords = draw(index_matrices().filter(len))
-        items = draw(st.lists(payloads, min_size=len(coords), max_size=len(coords)))
-        arrays[node_id] = ArrayManifest(coords, ChunkPayloads.of(items))
-    return Manifest.of(draw(MANIFEST_IDS), arrays)
+    return draw(manifests(node_ids=NUMBERED_NODE_IDS, payloads=payloads, min_chunks=1))
 
 
 @st.composite
@@ -134,7 +128,7 @@ def array_nodes(draw: st.DrawFn) -> tuple[bytes, ArrayNodeData]:
 def snapshots(draw: st.DrawFn) -> Snapshot:
     """Snapshots as structure files record them."""
     paths = draw(st.lists(PATHS, unique=True, max_size=5))
-    ids = draw(st.lists(NODE_IDS, unique=True, min_size=len(paths), max_size=len(paths)))
+    ids = draw(st.lists(NUMBERED_NODE_IDS, unique=True, min_size=len(paths), max_size=len(paths)))
     group = documents(None).map(lambda data: CODEC.normalize_document(data, "zarr.json"))
     kinds = st.tuples(group, st.just(GroupNodeData())) | array_nodes()
     nodes = [

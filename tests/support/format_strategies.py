@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from icefloe.format.timestamps import from_microseconds
 from icefloe.model import repo_info as info
 from icefloe.model.chunk_index_columns import ChunkIndexColumns
-from icefloe.model.chunk_payload import ChunkRef, ETag, InlineChunk, LastModified, VirtualChunkRef
+from icefloe.model.chunk_payload import (
+    ChunkPayload,
+    ChunkRef,
+    ETag,
+    InlineChunk,
+    LastModified,
+    VirtualChunkRef,
+)
 from icefloe.model.config import RepositoryConfig
 from icefloe.model.ids import ChunkId, ManifestId, NodeId, SnapshotId
 from icefloe.model.manifest import ArrayManifest, ChunkPayloads, Manifest
@@ -46,6 +53,7 @@ def raw_ids(size: int) -> st.SearchStrategy[bytes]:
 
 
 NODE_IDS = raw_ids(8).map(NodeId)
+NUMBERED_NODE_IDS = up_to(U32).map(NodeId.from_number)
 SNAPSHOT_IDS = raw_ids(12).map(SnapshotId)
 MANIFEST_IDS = raw_ids(12).map(ManifestId)
 CHUNK_IDS = raw_ids(12).map(ChunkId)
@@ -93,14 +101,21 @@ def index_matrices(draw: st.DrawFn) -> np.ndarray[Any, np.dtype[np.uint32]]:
 
 
 @st.composite
-def manifests(draw: st.DrawFn) -> Manifest:
-    """Manifests of several arrays of different rank with every kind of payload."""
+def manifests(
+    draw: st.DrawFn,
+    *,
+    manifest_ids: st.SearchStrategy[ManifestId] = MANIFEST_IDS,
+    node_ids: st.SearchStrategy[NodeId] = NODE_IDS,
+    payloads: st.SearchStrategy[ChunkPayload] = PAYLOADS,
+    min_chunks: int = 0,
+) -> Manifest:
+    """Manifests of several arrays of different rank, by default with every kind of payload."""
     arrays = {}
-    for node_id in draw(st.lists(NODE_IDS, unique=True, max_size=4)):
-        coords = draw(index_matrices())
-        payloads = draw(st.lists(PAYLOADS, min_size=len(coords), max_size=len(coords)))
-        arrays[node_id] = ArrayManifest(coords, ChunkPayloads.of(payloads))
-    return Manifest.of(draw(MANIFEST_IDS), arrays)
+    for node_id in draw(st.lists(node_ids, unique=True, max_size=4)):
+        coords = draw(index_matrices().filter(lambda matrix: len(matrix) >= min_chunks))
+        items = draw(st.lists(payloads, min_size=len(coords), max_size=len(coords)))
+        arrays[node_id] = ArrayManifest(coords, ChunkPayloads.of(items))
+    return Manifest.of(draw(manifest_ids), arrays)
 
 
 @st.composite

@@ -6,7 +6,7 @@ import base64
 import json
 import struct
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
 
@@ -15,7 +15,6 @@ from icefloe.format.sequence.snapshot import RESERVED
 from icefloe.format.zarr_data_type import COMPLEX_PARTS, FLOAT_FORMATS, INTEGER_SIZES
 from icefloe.model.chunk_payload import ChunkRef, InlineChunk, VirtualChunkRef
 from icefloe.model.ids import ChunkId, ManifestId, NodeId, SnapshotId
-from icefloe.model.manifest import ArrayManifest, ChunkPayloads, Manifest
 from icefloe.model.node import (
     ArrayNodeData,
     ChunkIndexRange,
@@ -26,25 +25,28 @@ from icefloe.model.node import (
     NodeSnapshot,
 )
 from icefloe.model.snapshot import ManifestFileInfo, Snapshot, SnapshotInfo
+from support import format_strategies
 from support.format_strategies import (
     CHECKSUMS,
     INLINE,
     KEYS,
     LOCATIONS,
+    NUMBERED_NODE_IDS,
     PATHS,
     TEXTS,
     TIMES,
     U32,
     U64,
-    index_matrices,
     raw_ids,
     up_to,
 )
 
+if TYPE_CHECKING:
+    from icefloe.model.manifest import Manifest
+
 CODEC = SequenceCodec()
 SNAPSHOT_IDS = raw_ids(16).map(SnapshotId)
 MANIFEST_IDS = raw_ids(16).map(ManifestId)
-NODE_IDS = up_to(U32).map(NodeId.from_number)
 PAYLOADS = st.one_of(
     st.builds(ChunkRef, raw_ids(16).map(ChunkId), up_to(U64), up_to(U64)),
     st.builds(VirtualChunkRef, LOCATIONS, up_to(U64), up_to(U64), CHECKSUMS),
@@ -67,15 +69,17 @@ ATTRIBUTES = st.dictionaries(KEYS, JSON_VALUES, max_size=3)
 @st.composite
 def manifests(draw: st.DrawFn, *, one_kind: bool = False) -> Manifest:
     """Manifests of several arrays with at least one chunk each."""
-    payload = PAYLOADS
+    payloads = PAYLOADS
     if one_kind:
-        payload = draw(st.sampled_from(PAYLOADS.original_strategies))  # type: ignore[attr-defined]
-    arrays = {}
-    for node_id in draw(st.lists(NODE_IDS, unique=True, max_size=4)):
-        coords = draw(index_matrices().filter(len))
-        payloads = draw(st.lists(payload, min_size=len(coords), max_size=len(coords)))
-        arrays[node_id] = ArrayManifest(coords, ChunkPayloads.of(payloads))
-    return Manifest.of(draw(MANIFEST_IDS), arrays)
+        payloads = draw(st.sampled_from(PAYLOADS.original_strategies))  # type: ignore[attr-defined]
+    return draw(
+        format_strategies.manifests(
+            manifest_ids=MANIFEST_IDS,
+            node_ids=NUMBERED_NODE_IDS,
+            payloads=payloads,
+            min_chunks=1,
+        )
+    )
 
 
 def fill_values(data_type: str) -> st.SearchStrategy[Any]:
@@ -167,7 +171,7 @@ def nodes_at(draw: st.DrawFn, node_id: NodeId, path: Any) -> NodeSnapshot:
 def snapshots(draw: st.DrawFn) -> Snapshot:
     """Snapshots with nodes and recent ancestors."""
     paths = sorted(draw(st.lists(PATHS, unique=True, max_size=4)))
-    numbers = st.lists(NODE_IDS, unique=True, min_size=len(paths), max_size=len(paths))
+    numbers = st.lists(NUMBERED_NODE_IDS, unique=True, min_size=len(paths), max_size=len(paths))
     nodes = tuple(
         draw(nodes_at(node_id, path)) for node_id, path in zip(draw(numbers), paths, strict=True)
     )

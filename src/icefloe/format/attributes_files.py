@@ -37,30 +37,25 @@ def place_attributes(
     *,
     encode_row: Callable[[dict[str, Any]], bytes],
     encode_file: Callable[[AttributesId, list[bytes]], bytes],
-    share_rows: bool,
 ) -> tuple[Snapshot, Mapping[AttributesId, bytes]]:
-    """Put large attributes that are in no file yet into one new file.
+    """Put large attributes that are in no file yet into one new file; equal ones share a row.
 
     Attributes whose row is a JSON string, because they are no JSON object, always are in a file.
-    With ``share_rows``, equal attributes are stored once.
     """
     attributes_id = generation.make_id(AttributesId)
     nodes = list(snapshot.nodes)
-    rows: list[bytes] = []
-    places: dict[bytes, int] = {}
+    rows: dict[bytes, int] = {}
     for index, node in enumerate(nodes):
         if node.attributes_ref is not None or not _may_need_file(node.user_data):
             continue
         row = encode_row(split_document(node.user_data, node.path.value, generation).attributes)
         if len(row) <= ATTRIBUTES_THRESHOLD_BYTES and not row.startswith(b'"'):
             continue
-        if not share_rows or row not in places:
-            places[row] = len(rows)
-            rows.append(row)
-        nodes[index] = replace(node, attributes_ref=AttributesRef(attributes_id, places[row]))
+        place = AttributesRef(attributes_id, rows.setdefault(row, len(rows)))
+        nodes[index] = replace(node, attributes_ref=place)
     placed = replace(snapshot, nodes=tuple(nodes))
     _require_bounded_size(placed)
-    return (placed, {attributes_id: encode_file(attributes_id, rows)}) if rows else (snapshot, {})
+    return placed, {attributes_id: encode_file(attributes_id, list(rows))} if rows else {}
 
 
 @dataclass(slots=True)

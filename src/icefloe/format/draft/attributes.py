@@ -38,7 +38,6 @@ def place_attributes(snapshot: Snapshot) -> tuple[Snapshot, Mapping[AttributesId
         DRAFT,
         encode_row=format_ascii_json,
         encode_file=encode_attributes,
-        share_rows=False,
     )
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def place_attributes(snapshot: Snapshot) -> tuple[Snapshot, Mapping[AttributesId, bytes]]:
     """Put large attributes that are in no file yet into one new file; equal ones share an item."""
     return attributes_files.place_attributes(
-        snapshot, SEQUENCE, encode_row=_encode_item, encode_file=_encode_file, share_rows=True
+        snapshot, SEQUENCE, encode_row=_encode_item, encode_file=_encode_file
     )
 
 

@@ -114,7 +114,7 @@ def scan_keys(
             return None
         number = np.zeros(len(starts), np.uint64)
         for place in range(max_digits):
-            digit = _VALUES[text[positions + (1 + place)]]
+            digit = _VALUES.take(text[positions + (1 + place)])
             if place == 0 and ((digit == 0) & (num_digits > 0)).any():
                 return None
             number = np.where(place < num_digits, (number << np.uint64(5)) + digit, number)

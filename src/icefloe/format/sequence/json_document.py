@@ -8,8 +8,6 @@ from datetime import UTC, datetime
 from typing import Any, Never, TypeVar
 
 from icefloe.errors import FormatError, InvalidInputError
-from icefloe.format.json_text import parse_json as parse_json  # noqa: PLC0414
-from icefloe.format.json_text import parse_text as parse_text  # noqa: PLC0414
 from icefloe.format.timestamps import to_microseconds
 from icefloe.model.ids import ObjectId
 

@@ -15,8 +15,9 @@ import numpy as np
 from icefloe.errors import ErrorKind, FormatError
 from icefloe.format.chunk_indices import MAX_DIMENSIONS, are_indices_sorted
 from icefloe.format.flatbuffer_reader import is_utf8
+from icefloe.format.json_text import parse_json, parse_text
 from icefloe.format.sequence.chunk_keys import parse_key
-from icefloe.format.sequence.json_document import ID_SIZE, Reader, parse_json, parse_text
+from icefloe.format.sequence.json_document import ID_SIZE, Reader
 from icefloe.format.sequence.manifest_scan import find_row_starts, scan_rows
 from icefloe.format.sequence.manifest_text import BLOCK_ROWS, RefRows, Spans, write_rows
 from icefloe.model.chunk_index_columns import ChunkIndexColumns, find_sort_order

@@ -52,7 +52,7 @@ def find_row_starts(text: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Return where rows start, except the first: at a quote after ``}},`` or ``]},``."""
     candidates = np.flatnonzero((text[1:-2] == _CLOSE_OBJECT) & (text[2:-1] == _COMMA))
     words = _view_windows(text, np.dtype(np.uint32))[candidates]
-    is_end = (words == _to_word(_REF_END)) | (words == _to_word(_INLINE_END))
+    is_end = np.isin(words, np.frombuffer(_REF_END + _INLINE_END, np.uint32))
     return np.asarray(candidates[is_end] + 3, np.int64)
 
 
@@ -125,25 +125,24 @@ class _Columns:
         found, values = _find_small_numbers(text, num_lists=len(rows))
         if len(found) != (ID_SIZE + 1) * len(rows):
             return False
-        length_ends = found[ID_SIZE :: ID_SIZE + 1]
-        bounds = np.empty((len(rows), ID_SIZE + 1), np.int64)
-        bounds[:, 0] = key_ends + (len(_REF) - 1)
-        bounds[:, 1:] = found.reshape(bounds.shape)[:, :-1]
-        ids = values.reshape(bounds.shape)[:, :-1]
-        id_ends, ends = bounds[:, -1], ends - (len(_REF_END) - 1)
+        before = np.append(0, found)[:-1]
+        before[:: ID_SIZE + 1] = key_ends + (len(_REF) - 1)
+        is_canonical = _has_all_digits(values, found - before)
+        is_canonical[ID_SIZE :: ID_SIZE + 1] = True  # lengths are read below
+        id_ends = found[ID_SIZE - 1 :: ID_SIZE + 1].copy()
+        length_ends = found[ID_SIZE :: ID_SIZE + 1].copy()
+        ends = ends - (len(_REF_END) - 1)
         if not (
-            _has_literal(text, key_ends, _REF)
-            and _are_canonical(ids, bounds[:, 1:] - bounds[:, :-1])
+            is_canonical.all()
+            and _has_literal(text, key_ends, _REF)
             and _has_literal(text, id_ends, _LENGTH)
             and _has_literal(text, length_ends, _OFFSET)
             and _has_literal(text, ends, _REF_END)
         ):
             return False
-        if len(rows) == len(self._starts):
-            self._chunk_id = ids
-        else:
-            self._chunk_id = np.zeros((len(self._starts), ID_SIZE), np.uint8)
-            self._chunk_id[rows] = ids
+        self._chunk_id = np.zeros((len(self._starts), ID_SIZE), np.uint8)
+        is_all = len(rows) == len(self._starts)
+        self._chunk_id[slice(None) if is_all else rows] = values.reshape(len(rows), -1)[:, :-1]
         return self._read_range(
             rows,
             _read_decimals(text, id_ends + len(_LENGTH), length_ends),
@@ -205,13 +204,13 @@ class _Columns:
         counts = np.diff(offsets)
         has_bytes = counts > 0
         # Each number starts after the previous one, or after the start of the list.
-        before = np.append(0, found)
+        before = np.append(0, found)[:-1]
         list_ends = key_ends + len(_INLINE)
         before[offsets[:-1][has_bytes]] = list_ends[has_bytes] - 1
         list_ends[has_bytes] = found[offsets[1:][has_bytes] - 1]
         if not (
             _has_literal(text, key_ends, _INLINE)
-            and _are_canonical(values, found - before[:-1])
+            and _has_all_digits(values, found - before).all()
             and np.array_equal(list_ends, ends - (len(_INLINE_END) - 1))
             and _has_literal(text, list_ends, _INLINE_END)
         ):
@@ -262,17 +261,17 @@ def _make_absent(data: NDArray[np.uint8], num_rows: int) -> Spans:
 
 
 def _has_literal(text: NDArray[np.uint8], positions: NDArray[np.int64], literal: bytes) -> bool:
-    """Whether a literal is at each position; the last two words of it may overlap."""
-    size = 1 << (min(len(literal), 8).bit_length() - 1)
-    windows = _view_windows(text, np.dtype(f"u{size}"))
-    return all(
-        (windows[positions + place] == np.frombuffer(literal, windows.dtype, 1, place)).all()
-        for place in (*range(0, len(literal) - size, size), len(literal) - size)
+    """Whether a literal is at each position."""
+    num_words = -(-len(literal) // 8)
+    literal_words, masks = (
+        np.frombuffer(part.ljust(8 * num_words, b"\0"), np.uint64)
+        for part in (literal, b"\xff" * len(literal))
     )
-
-
-def _to_word(literal: bytes) -> np.uint32:
-    return np.frombuffer(literal, np.uint32)[0]
+    found = _view_windows(text, np.dtype(f"V{8 * num_words}"))[positions].view(np.uint64)
+    return all(
+        bool((found[place::num_words] & masks[place] == literal_words[place]).all())
+        for place in range(num_words)
+    )
 
 
 def _view_windows(text: NDArray[np.uint8], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -309,20 +308,21 @@ def _find_small_numbers(
     is_end |= text == _COMMA
     is_end[1:] &= is_digit[:-1]
     ends = np.flatnonzero(is_end)
-    digits *= is_digit
+    digits *= is_digit.view(np.uint8)
     # The number of the last two digits, without those from 26: ten times these are above 255.
     pairs = digits * np.uint8(10)
     pairs[1:] = pairs[:-1] + digits[1:]
     is_digit &= pairs < 26
-    pairs *= is_digit
+    pairs *= is_digit.view(np.uint8)
     pairs *= np.uint8(10)
     digits[1:] += pairs[:-1]  # 256 to 259 become 0 to 3
     return ends, digits[ends - 1]
 
 
-def _are_canonical(numbers: NDArray[np.uint8], distances: NDArray[np.int64]) -> bool:
+def _has_all_digits(numbers: NDArray[np.uint8], distances: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Whether numbers have as many digits as there are bytes between what encloses them."""
-    return bool(((numbers > 9).view(np.uint8) + (numbers > 99) + np.uint8(2) == distances).all())
+    num_digits = (numbers > 9).view(np.uint8) + (numbers > 99).view(np.uint8) + np.uint8(1)
+    return np.asarray(num_digits == distances - 1, bool)
 
 
 def _read_decimals(
@@ -342,7 +342,10 @@ def _read_decimals(
     for place in range(0, longest, 8):
         word = windows[ends - (8 + place)] ^ np.uint64(0x3030303030303030)
         word &= _LAST_BYTES[(lengths - place).clip(0, 8)]
-        if int(np.bitwise_or.reduce(word + np.uint64(0x7676767676767676) | word)) & 0x8080808080808080:
+        if (
+            int(np.bitwise_or.reduce(word + np.uint64(0x7676767676767676) | word))
+            & 0x8080808080808080
+        ):
             return None  # a byte above 9
         word = word * np.uint64(10) + (word >> np.uint64(8)) & np.uint64(0x00FF00FF00FF00FF)
         word = word * np.uint64(100) + (word >> np.uint64(16)) & np.uint64(0x0000FFFF0000FFFF)
