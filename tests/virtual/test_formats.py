@@ -25,6 +25,7 @@ from icefloe.errors import (
 )
 from icefloe.model.chunk_payload import ChunkKind, LastModified
 from icefloe.virtual import LoadedArray, VirtualArray, VirtualChunkContainer, parse
+from support.generations import GENERATION_NAMES
 from support.netcdf_archives import (
     Place,
     assert_same,
@@ -105,9 +106,11 @@ def test_what_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "folder" / "x").write_text("x")
     with pytest.raises(FormatError, match="is a directory, but neither a Zarr hierarchy"):
         parse(tmp_path / "folder")
-    icefloe.Repository.create(icefloe.local_filesystem_storage(str(tmp_path / "repo")))
-    with pytest.raises(FormatError, match="is an Icechunk repository"):
-        parse(tmp_path / "repo")
+    for generation in GENERATION_NAMES:
+        storage = icefloe.local_filesystem_storage(str(tmp_path / generation))
+        icefloe.Repository.create(storage, generation=generation)
+        with pytest.raises(FormatError, match="is an Icechunk repository"):
+            parse(tmp_path / generation)
     with pytest.raises(InvalidInputError, match="empty"):
         parse("")
 

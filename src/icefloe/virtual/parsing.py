@@ -198,7 +198,9 @@ def _sniff_directory(source: OpenSource, names: list[str]) -> sniffing.Format:
             return "kerchunk-parquet"
     if top & {"zarr.json", ".zgroup", ".zarray", ".zmetadata"}:
         return "zarr"
-    if top & {"repo", "config.yaml"} or any(name.startswith("snapshots/") for name in names):
+    if top & {"repo", "config.yaml", "state.json"} or any(
+        name.startswith(("snapshots/", "r/main/")) for name in names
+    ):
         reason = "is an Icechunk repository: open it, and read from a session"
         raise file_format_error(source.url, reason)
     raise file_format_error(
