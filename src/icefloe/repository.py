@@ -16,8 +16,14 @@ from icefloe.compat.async_twins import add_async_twins
 from icefloe.compat.default_version import get_default_spec_version
 from icefloe.containers.authorization import warn_about_missing_credentials
 from icefloe.core.snapshot_view import SnapshotView
-from icefloe.errors import AlreadyExistsError, ErrorKind, InvalidInputError, SessionStateError
-from icefloe.format.generation import find_generation, get_generation
+from icefloe.errors import (
+    AlreadyExistsError,
+    ErrorKind,
+    InvalidInputError,
+    RepositoryNotFoundError,
+    SessionStateError,
+)
+from icefloe.format.generation import DRAFT, find_generation, get_generation
 from icefloe.inspection import inspect_dicts
 from icefloe.inspection.ancestry import fetch_commits
 from icefloe.inspection.diff import fetch_diff
@@ -33,7 +39,7 @@ from icefloe.model.times import require_time_zone
 from icefloe.ops import Update
 from icefloe.refs.creation import create_refs, require_clean_root, require_no_repository
 from icefloe.refs.lookup import find_snapshot, find_snapshot_at
-from icefloe.refs.opening import RefsAtOpening, fetch_spec_version, open_refs
+from icefloe.refs.opening import RefsAtOpening, fetch_generation, fetch_spec_version, open_refs
 from icefloe.refs.retention import ExpirationPolicy
 from icefloe.refs.store_root import add_store_root, require_no_store_root
 from icefloe.session import Session
@@ -211,9 +217,14 @@ class Repository:
             If the location contains no repository.
         """
         warn_about_missing_credentials(authorize_virtual_chunk_access)
-        storage = _add_store_root(storage, store_root, attribution)
+        state_storage, storage = storage, _add_store_root(storage, store_root, attribution)
         _require_config(config)
-        opened = open_refs(storage)
+        try:
+            opened = open_refs(storage)
+        except RepositoryNotFoundError:
+            if store_root is not None:
+                require_no_store_root(storage, fetch_generation(state_storage) or DRAFT)
+            raise
         connection = connect(storage, opened, config, authorize_virtual_chunk_access)
         _LOGGER.debug("opened %s, generation %s", storage.url, connection.generation.name)
         opening_refs = RefsAtOpening(opened.opening_refs.with_assets(connection.assets))
@@ -232,7 +243,10 @@ class Repository:
         generation: str | None = None,
         store_root: Storage | None = None,
     ) -> Self:
-        """Open a repository, or create it; safe if another process creates it concurrently."""
+        """Open a repository, or create it; safe if another process creates it concurrently.
+
+        ``create_version`` and ``generation`` apply only if it is created.
+        """
         attributed_storage = _add_attribution(storage, attribution)
         if not cls.exists(attributed_storage):
             try:

@@ -337,7 +337,7 @@ class TestStoreRoot:
             icefloe.Repository.create(state, generation=generation, store_root=data)
         assert list(state.list()) == list(data.list()) == []
         icefloe.Repository.create(state, generation=generation)
-        with pytest.raises(icefloe.RepositoryNotFoundError):
+        with pytest.raises(InvalidInputError, match=f"only the generation draft.* {generation}"):
             icefloe.Repository.open(state, store_root=data)
         with pytest.raises(AlreadyExistsError):
             icefloe.Repository.create(state, generation="draft", store_root=data)

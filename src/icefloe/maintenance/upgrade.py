@@ -219,7 +219,8 @@ def _delete_created_repo(storage: Storage, created: Version) -> None:
 
 def _not_version_1_error(storage: Storage) -> SessionStateError:
     return SessionStateError(
-        f"{storage.url} does not have spec version 1: there is nothing to upgrade",
+        f"{storage.url} does not have spec version 1: there is nothing to upgrade. `icefloe "
+        "convert` converts repositories of the generations draft and sequence",
         kind=ErrorKind.INVALID_REPOSITORY_MIGRATION,
     )
 

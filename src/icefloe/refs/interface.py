@@ -144,7 +144,7 @@ class Refs(ABC):
 
     def fetch_metadata(self) -> Mapping[str, Any]:
         """Fetch the metadata of the repository; version 2 only."""
-        raise self._unsupported_error("metadata of the repository")
+        raise self._unsupported_error("repository metadata")
 
     def fetch_status(self) -> RepoStatus:
         """Fetch the status of the repository; version 2 only."""
@@ -156,7 +156,7 @@ class Refs(ABC):
 
     def fetch_feature_flags(self) -> list[FeatureFlag]:
         """Fetch all feature flags, ordered by id; version 2 only."""
-        raise self._unsupported_error("feature flags")
+        raise self._unsupported_error("the list of feature flags")
 
     @abstractmethod
     def commit(self, branch: str, parent: SnapshotId, snapshot: SnapshotInfo) -> None:
@@ -229,14 +229,14 @@ class Refs(ABC):
 
     def save_metadata(self, metadata: Mapping[str, Any]) -> None:  # noqa: ARG002
         """Replace the metadata of the repository; version 2 only."""
-        raise self._unsupported_error("metadata of the repository")
+        raise self._unsupported_error("repository metadata")
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
         """Set some metadata keys and return all metadata; version 2 only.
 
         Concurrent updates of different keys are all kept.
         """
-        raise self._unsupported_error("metadata of the repository")
+        raise self._unsupported_error("repository metadata")
 
     def save_status(self, status: RepoStatus) -> None:  # noqa: ARG002
         """Set the status of the repository, whatever its current status; version 2 only."""
@@ -244,13 +244,13 @@ class Refs(ABC):
 
     def set_feature_flag(self, name: str, setting: bool | None) -> None:  # noqa: ARG002, FBT001
         """Enable or disable a feature, or restore its default with None; version 2 only."""
-        raise self._unsupported_error("feature flags")
+        raise self._unsupported_error("the list of feature flags")
 
     def _unsupported_error(self, feature: str) -> FormatError:
         return unsupported_error(
             feature,
             self.generation,
             url=self._storage.url,
-            alternative="create a repository with spec_version=2",
+            alternative='create a repository with generation="v2"',
             kind=ErrorKind.UNSUPPORTED_SPEC_VERSION,  # as Icechunk 2.3.0
         )

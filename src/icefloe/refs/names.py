@@ -30,7 +30,7 @@ def require_ref_name(name: str, *, in_key: bool = False, new: bool = False) -> N
     if not name:
         problem = "it is empty"
     elif in_key and "/" in name:
-        problem = "slashes need a repository of version 2"
+        problem = "slashes need a repository of generation draft or v2"
     elif not name.isprintable():
         problem = "it has unprintable characters"
     elif new and in_key and not is_plain(name):
