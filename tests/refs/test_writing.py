@@ -284,7 +284,7 @@ def test_failed_changes_change_nothing(
 def test_slashes_in_names(refs: Refs, generation: Generation) -> None:
     """Names may contain a slash, but not where names are part of keys."""
     if generation in GENERATIONS_WITH_REF_FILES:
-        with pytest.raises(InvalidInputError, match="slashes need a repository of generation draft or v2"):
+        with pytest.raises(InvalidInputError, match=r"slashes need .* generation draft or v2"):
             refs.create_branch("feature/x", generation.initial_snapshot_id)
     else:
         refs.create_branch("feature/x", generation.initial_snapshot_id)
