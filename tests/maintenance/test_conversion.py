@@ -278,6 +278,65 @@ def test_expired_history(tmp_path: Path) -> None:
     assert after == before
 
 
+@pytest.mark.parametrize("source", ["draft", "sequence"])
+@pytest.mark.parametrize("target", ["v1", "v2"])
+def test_expired_branches_share_nodes(tmp_path: Path, source: str, target: str) -> None:
+    """A node whose first snapshot expired keeps one id on all branches and tags that share it."""
+    repository = _make_expired_branches(tmp_path / "source", source)
+    report = convert_repository(repository, _local(tmp_path / "target"), to=target)
+    converted = Repository.open(_local(tmp_path / "target"))
+    assert describe(converted, report.snapshots) == describe(repository)
+    ids = {
+        name: {str(node.path): node.id for node in snapshot.nodes}
+        for name, snapshot in (
+            ("main", converted.fetch_snapshot(branch="main")),
+            ("dev", converted.fetch_snapshot(branch="dev")),
+            ("tagged", converted.fetch_snapshot(tag="tagged")),
+        )
+    }
+    for path in ("/a", "/static"):
+        assert ids["main"][path] == ids["dev"][path] == ids["tagged"][path]
+    # The two have the same number in the source.
+    assert ids["main"]["/only_main"] != ids["dev"]["/only_dev"]
+    for branch in ("main", "dev"):
+        session = converted.writable_session(branch)
+        zarr.open_array(session.store, path="static", mode="r+")[0] = 7
+        session.commit("after the conversion")
+        values = zarr.open_array(converted.readonly_session(branch).store, path="static")[:2]
+        np.testing.assert_array_equal(values, [7, 1])
+
+
+def _make_expired_branches(root: Path, generation: str) -> Repository:
+    """Make two branches and a tag whose common ancestors expired, except the first snapshot."""
+    repository = Repository.create(_local(root), generation=generation)
+    session = repository.writable_session("main")
+    group = zarr.create_group(session.store)
+    for name in ("a", "b/c", "static"):
+        group.create_array(name, shape=(4,), chunks=(1,), dtype="i4")[...] = 1
+    session.commit("data")
+    _write_value(repository, "main", "b/c", 1)
+    repository.create_tag("tagged", repository.lookup_branch("main"))
+    _write_value(repository, "main", "b/c", 2)
+    repository.create_branch("dev", repository.lookup_branch("main"))
+    for branch in ("main", "dev"):
+        session = repository.writable_session(branch)
+        group = zarr.open_group(session.store, mode="a")
+        group.create_array(f"only_{branch}", shape=(2,), chunks=(1,), dtype="i4")[...] = 2
+        session.commit(f"array of {branch}")
+        _write_value(repository, branch, "b/c", 3)
+    repository.expire_snapshots(datetime.now(UTC) + timedelta(days=1))
+    first = get_generation(generation).initial_snapshot_id
+    for tip in (repository.lookup_branch("main"), repository.lookup_branch("dev")):
+        assert [info.id for info in repository.ancestry(snapshot_id=tip)] == [tip, str(first)]
+    return repository
+
+
+def _write_value(repository: Repository, branch: str, path: str, value: int) -> None:
+    session = repository.writable_session(branch)
+    zarr.open_array(session.store, path=path, mode="r+")[0] = value
+    session.commit(f"{path} = {value}")
+
+
 class StoppedError(StorageError):
     """The error of a storage that stops."""
 

@@ -153,7 +153,7 @@ class _Conversion:
         assets = Assets(self.target, self.generation, NO_CACHE)
         compression = make_location_compression(self.source.state.config)
         manifests = convert_manifests(self.source, plan, assets, compression, self._map_manifest_id)
-        convert_snapshots(self.source, manifests, assets, self._map_manifest_id)
+        convert_snapshots(self.source, plan.node_ids, manifests, assets, self._map_manifest_id)
         try:
             REF_STORES[self.generation.name].restore(self.target, self._map_state())
         except PreconditionFailedError as error:
