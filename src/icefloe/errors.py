@@ -329,14 +329,21 @@ class FormatError(IcefloeError, kind=ErrorKind.DESERIALIZATION):
     """A file is damaged or not in the format.
 
     ``file``, a key, path or URL, is prepended to the message; ``reason`` is the message without it.
+    ``problem`` is the reason without advice, for lists of problems; by default it is the reason.
     """
 
     def __init__(
-        self, message: str, kind: ErrorKind | None = None, *, file: str | None = None
+        self,
+        message: str,
+        kind: ErrorKind | None = None,
+        *,
+        file: str | None = None,
+        problem: str | None = None,
     ) -> None:
         super().__init__(message if file is None else f"{file}: {message}", kind=kind)
         self.file = file
         self.reason = message
+        self.problem = message if problem is None else problem
 
 
 class InternalError(IcefloeError):

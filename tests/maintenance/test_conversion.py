@@ -23,6 +23,7 @@ from icefloe.errors import (
     FormatError,
     InvalidInputError,
     ReadOnlyError,
+    RepositoryNotFoundError,
     StorageError,
 )
 from icefloe.format.generation import GENERATIONS, V1, V2, get_generation
@@ -235,11 +236,52 @@ def test_all_problems_in_one_error(tmp_path: Path) -> None:
         convert_repository(repository, _local(target), to="v1")
     assert caught.value.kind is ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION
     lines = caught.value.message.splitlines()
-    assert "nothing was written" in lines[0]
+    assert "nothing was written. Convert only a branch" in lines[0]
     assert len(lines) == 5
+    assert "  /b: a rectilinear chunk grid needs generation v2" in lines
     for name in ("'feature/x'", "'größer'", "/b: ", "/c: "):
         assert sum(name in line for line in lines) == 1
     assert not target.exists()
+
+
+def test_advice_once(tmp_path: Path) -> None:
+    """The advice to convert to v2 instead is given once, not for each problem."""
+    repository = Repository.create(_local(tmp_path / "source"), generation="v1")
+    session = repository.writable_session("main")
+    group = zarr.open_group(session.store, mode="a")
+    array = group.create_array("a", shape=(2,), dtype="i4")
+    document = json.loads(json.dumps(array.metadata.to_dict()))
+    document["data_type"] = {"name": "unknown_type", "configuration": {}}
+    for name in ("a", "b", "c"):
+        _set(session.store, f"{name}/zarr.json", json.dumps(document).encode())
+    session.commit("data types without a word")
+    with pytest.raises(FormatError) as caught:
+        convert_repository(repository, MemoryStorage(), to="sequence")
+    first, *problems = caught.value.message.splitlines()
+    assert "Convert to generation v2, or only a branch" in first
+    assert len(problems) == 3
+    assert not any("onvert" in line for line in problems)
+
+
+def test_without_pyarrow(tmp_path: Path) -> None:
+    """Without pyarrow, the error is the one of opening, not a problem of each node."""
+    make_history(tmp_path / "source", "v2")
+    script = f"""
+import sys
+sys.modules["pyarrow"] = None
+from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.pipeline import convert_repository
+try:
+    convert_repository({str(tmp_path / "source")!r}, {str(tmp_path / "target")!r}, to="draft")
+except InvalidInputError as error:
+    assert error.kind is ErrorKind.MISSING_DEPENDENCY, error.kind
+    assert "pip install 'icefloe[draft]'" in str(error), error
+else:
+    raise AssertionError
+"""
+    done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "target").exists()
 
 
 def _set(store: Any, key: str, data: bytes) -> None:
@@ -276,6 +318,65 @@ def test_expired_history(tmp_path: Path) -> None:
     assert [info.id for info in converted.ancestry(branch="main")] == [ids[6], ids[0]]
     after = converted.diff(from_snapshot_id=ids[0], to_snapshot_id=ids[6])
     assert after == before
+
+
+@pytest.mark.parametrize("source", ["draft", "sequence"])
+@pytest.mark.parametrize("target", ["v1", "v2"])
+def test_expired_branches_share_nodes(tmp_path: Path, source: str, target: str) -> None:
+    """A node whose first snapshot expired keeps one id on all branches and tags that share it."""
+    repository = _make_expired_branches(tmp_path / "source", source)
+    report = convert_repository(repository, _local(tmp_path / "target"), to=target)
+    converted = Repository.open(_local(tmp_path / "target"))
+    assert describe(converted, report.snapshots) == describe(repository)
+    ids = {
+        name: {str(node.path): node.id for node in snapshot.nodes}
+        for name, snapshot in (
+            ("main", converted.fetch_snapshot(branch="main")),
+            ("dev", converted.fetch_snapshot(branch="dev")),
+            ("tagged", converted.fetch_snapshot(tag="tagged")),
+        )
+    }
+    for path in ("/a", "/static"):
+        assert ids["main"][path] == ids["dev"][path] == ids["tagged"][path]
+    # The two have the same number in the source.
+    assert ids["main"]["/only_main"] != ids["dev"]["/only_dev"]
+    for branch in ("main", "dev"):
+        session = converted.writable_session(branch)
+        zarr.open_array(session.store, path="static", mode="r+")[0] = 7
+        session.commit("after the conversion")
+        values = zarr.open_array(converted.readonly_session(branch).store, path="static")[:2]
+        np.testing.assert_array_equal(values, [7, 1])
+
+
+def _make_expired_branches(root: Path, generation: str) -> Repository:
+    """Make two branches and a tag whose common ancestors expired, except the first snapshot."""
+    repository = Repository.create(_local(root), generation=generation)
+    session = repository.writable_session("main")
+    group = zarr.create_group(session.store)
+    for name in ("a", "b/c", "static"):
+        group.create_array(name, shape=(4,), chunks=(1,), dtype="i4")[...] = 1
+    session.commit("data")
+    _write_value(repository, "main", "b/c", 1)
+    repository.create_tag("tagged", repository.lookup_branch("main"))
+    _write_value(repository, "main", "b/c", 2)
+    repository.create_branch("dev", repository.lookup_branch("main"))
+    for branch in ("main", "dev"):
+        session = repository.writable_session(branch)
+        group = zarr.open_group(session.store, mode="a")
+        group.create_array(f"only_{branch}", shape=(2,), chunks=(1,), dtype="i4")[...] = 2
+        session.commit(f"array of {branch}")
+        _write_value(repository, branch, "b/c", 3)
+    repository.expire_snapshots(datetime.now(UTC) + timedelta(days=1))
+    first = get_generation(generation).initial_snapshot_id
+    for tip in (repository.lookup_branch("main"), repository.lookup_branch("dev")):
+        assert [info.id for info in repository.ancestry(snapshot_id=tip)] == [tip, str(first)]
+    return repository
+
+
+def _write_value(repository: Repository, branch: str, path: str, value: int) -> None:
+    session = repository.writable_session(branch)
+    zarr.open_array(session.store, path=path, mode="r+")[0] = value
+    session.commit(f"{path} = {value}")
 
 
 class StoppedError(StorageError):
@@ -419,6 +520,27 @@ def test_target_in_use(tmp_path: Path) -> None:
         with pytest.raises(AlreadyExistsError, match=message):
             convert_repository(repository, _local(root), to="v2")
         assert _get_files(root) == before
+
+
+@pytest.mark.parametrize("to", ["v2", "draft"])
+def test_nested_target(tmp_path: Path, to: str) -> None:
+    """A target inside the source, or around it, is refused and nothing is written."""
+    repository, _ = make_history(tmp_path / "outer" / "source", "v1")
+    before = _get_files(tmp_path)
+    for target in ("outer/source/sub", "outer/source/chunks", "outer"):
+        with pytest.raises(InvalidInputError, match="choose another target"):
+            convert_repository(repository, _local(tmp_path / target), to=to)
+    assert _get_files(tmp_path) == before
+
+
+def test_open_unfinished_target(tmp_path: Path) -> None:
+    """Opening the target of an unfinished conversion says how to continue it."""
+    repository, _ = make_history(tmp_path / "source", "v1")
+    memory = MemoryStorage()
+    with pytest.raises(StorageError):
+        convert_repository(repository, _make_stopping(memory, 40), to="v2")
+    with pytest.raises(RepositoryNotFoundError, match="a conversion into it is unfinished"):
+        Repository.open(memory)
 
 
 def test_same_generation(tmp_path: Path) -> None:

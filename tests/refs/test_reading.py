@@ -251,7 +251,15 @@ def test_no_repository() -> None:
         match=r"neither 'repo' nor 'refs/branch\.main/ref\.json' nor 'state\.json' nor 'r/main/'",
     ):
         open_refs(storage)
-    assert storage.requests.total() == 5
+    assert storage.requests.total() == 6
+
+
+def test_unfinished_conversion() -> None:
+    """In the target of an unfinished conversion, the error says how to continue it."""
+    storage = MemoryStorage()
+    storage.put("conversion.json", b"{}")
+    with pytest.raises(RepositoryNotFoundError, match="a conversion into it is unfinished; run"):
+        open_refs(storage)
 
 
 def test_a_deleted_repository(generation: Generation) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from icefloe.errors import ObjectNotFoundError, StorageError
 from icefloe.storage import LocalStorage, MemoryStorage, ObjectStorage, s3_storage
-from icefloe.storage.same_root import is_same_root
+from icefloe.storage.same_root import is_nested, is_same_root
 from support.counting_storage import CountingStorage
 
 if TYPE_CHECKING:
@@ -125,3 +125,27 @@ def test_same_root(tmp_path: Path, s3_server: S3Server) -> None:
     assert not is_same_root(s3, _open_s3(s3_server, "copies/b"))
     aws = s3_storage(bucket=s3_server.bucket, prefix="copies/a", region="us-east-1")
     assert not is_same_root(s3, aws)
+
+
+def test_nested_roots(tmp_path: Path, s3_server: S3Server) -> None:
+    """A root below another one is found in both directions, also through symbolic links."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    local = LocalStorage(tmp_path / "a")
+    below = CountingStorage(LocalStorage(tmp_path / "link" / "b" / "c"))
+    assert is_nested(local, below)
+    assert is_nested(below, local)
+    for name in ("a", "ab", "b"):
+        assert not is_nested(local, LocalStorage(tmp_path / name))
+    s3 = _open_s3(s3_server, "copies/a")
+    for prefix in ("copies/a/b", "copies/a/b/", "copies", ""):
+        other = _open_s3(s3_server, prefix, "other")
+        assert is_nested(s3, other)
+        assert is_nested(other, s3)
+    for prefix in ("copies/a", "copies/ab", "copies/b", "b/copies/a"):
+        assert not is_nested(s3, _open_s3(s3_server, prefix))
+    aws = s3_storage(bucket=s3_server.bucket, prefix="copies/a/b", region="us-east-1")
+    assert not is_nested(s3, aws)
+    memory = MemoryStorage()
+    assert not is_nested(memory, memory)
+    assert not is_nested(memory, local)

@@ -119,6 +119,10 @@ class Generation:
         """The encoding of its metadata files."""
         return _load_codec(self.codec_class, self.codec_arguments)
 
+    def require_codec(self) -> None:
+        """Raise `InvalidInputError` if a package that the encoding needs is not installed."""
+        _load_codec(self.codec_class, self.codec_arguments)
+
     @property
     def has_transaction_logs(self) -> bool:
         """Whether each commit has a transaction log; otherwise snapshots are compared."""

@@ -40,6 +40,7 @@ def unsupported_error(
     kind
         Kind of the error for generation v1, where Icechunk distinguishes two.
     """
+    problem = f"{feature} needs generation {needed}"
     instead = "" if alternative is None else f", or {alternative}"
     if generation is V1:
         return FormatError(
@@ -47,6 +48,7 @@ def unsupported_error(
             f"icefloe.upgrade_icechunk_repository{instead}",
             file=file,
             kind=kind,
+            problem=problem,
         )
     return FormatError(
         f"{feature} needs a repository of generation {needed}, but {url} has generation "
@@ -54,4 +56,5 @@ def unsupported_error(
         f"{V2.name}`{instead}",
         file=file,
         kind=ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION,
+        problem=problem,
     )

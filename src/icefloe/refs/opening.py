@@ -18,9 +18,10 @@ from icefloe.errors import (
     PermissionDeniedError,
     RefNotFoundError,
     RepositoryNotFoundError,
+    StorageError,
 )
 from icefloe.format.generation import DRAFT, SEQUENCE, V1, V2
-from icefloe.format.keys import REPO, STATE, format_branch_key
+from icefloe.format.keys import CONVERSION, REPO, STATE, format_branch_key
 from icefloe.refs import change_counter, ref_errors
 from icefloe.refs.branch_sequences import BranchSequences, MainAtOpening, find_main, has_main
 from icefloe.refs.config_file import fetch_config
@@ -118,7 +119,16 @@ def open_refs(storage: Storage) -> OpenedRefs:
                 pass
             except PermissionDeniedError as error:
                 denied = denied or error
-    raise denied or ref_errors.missing_repository_error(storage.url)
+    raise denied or _make_missing_error(storage)
+
+
+def _make_missing_error(storage: Storage) -> RepositoryNotFoundError:
+    """Return the error of a root without repository; a request for the record of a conversion."""
+    try:
+        storage.head(CONVERSION)
+    except StorageError:
+        return ref_errors.missing_repository_error(storage.url)
+    return ref_errors.unfinished_conversion_error(storage.url)
 
 
 def _open_ref_files(storage: Storage, config: Future[RepositoryConfig | None]) -> OpenedRefs:

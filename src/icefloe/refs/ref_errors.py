@@ -18,7 +18,7 @@ from icefloe.errors import (
     SessionStateError,
     SnapshotNotFoundError,
 )
-from icefloe.format.keys import REPO, STATE, format_branch_key
+from icefloe.format.keys import CONVERSION, REPO, STATE, format_branch_key
 from icefloe.format.sequence.keys import format_branch_prefix
 from icefloe.refs.names import MAIN
 
@@ -36,6 +36,13 @@ def missing_repository_error(url: str) -> RepositoryNotFoundError:
         f"there is no repository at {url}: neither '{REPO}' nor '{format_branch_key(MAIN)}' nor "
         f"'{STATE}' nor '{format_branch_prefix(MAIN)}' exists; check that the URL is the root of "
         "the repository"
+    )
+
+
+def unfinished_conversion_error(url: str) -> RepositoryNotFoundError:
+    return RepositoryNotFoundError(
+        f"there is no repository at {url} yet: '{CONVERSION}' shows that a conversion into it is "
+        "unfinished; run the same `icefloe convert` command again, which continues it"
     )
 
 

@@ -154,6 +154,18 @@ def is_same_place(first: Place, second: Place) -> bool:
             return first.url == second.url
 
 
+def is_below(place: Place, other: Place) -> bool:
+    """Whether all keys of a place are keys of the other one too, with whatever credentials."""
+    if isinstance(place, HttpPlace) or isinstance(other, HttpPlace):
+        return False
+    prefix, outer = (f"{part.prefix.strip('/')}/".lstrip("/") for part in (place, other))
+    return (
+        prefix != outer
+        and prefix.startswith(outer)
+        and is_same_place(get_bucket(place), get_bucket(other))
+    )
+
+
 def add_prefix(place: Place, key: str) -> str:
     """Return the path of a key in the bucket."""
     prefix = "" if isinstance(place, HttpPlace) else place.prefix.strip("/")

@@ -47,7 +47,7 @@ from icefloe.maintenance.upgrade import upgrade_storage
 from icefloe.model.config import RepositoryConfig
 from icefloe.refs.opening import REF_STORES, is_repository, open_refs
 from icefloe.refs.state import RefsState
-from icefloe.storage.same_root import is_same_root
+from icefloe.storage.same_root import is_nested, is_same_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -102,11 +102,19 @@ def convert_storage(
             f"{source.url} is of generation {to.name} already",
             kind=ErrorKind.INVALID_REPOSITORY_MIGRATION,
         )
+    generation.require_codec()
+    to.require_codec()
     if target.read_only and not dry_run:
         raise ReadOnlyError(f"{target.url} is read-only: open it with write access")
     if is_same_root(source, target):
         report = _convert_in_place(refs, source, to, selection, dry_run=dry_run, progress=progress)
         return replace(report, seconds=time.monotonic() - started)
+    if is_nested(source, target):
+        raise InvalidInputError(
+            f"{source.url} and {target.url} contain one another, and maintenance of one could "
+            "change files of the other: choose another target",
+            kind=ErrorKind.INVALID_REPOSITORY_MIGRATION,
+        )
     record = fetch_record(target)
     if record is None:
         _require_empty(target)
@@ -153,7 +161,7 @@ class _Conversion:
         assets = Assets(self.target, self.generation, NO_CACHE)
         compression = make_location_compression(self.source.state.config)
         manifests = convert_manifests(self.source, plan, assets, compression, self._map_manifest_id)
-        convert_snapshots(self.source, manifests, assets, self._map_manifest_id)
+        convert_snapshots(self.source, plan.node_ids, manifests, assets, self._map_manifest_id)
         try:
             REF_STORES[self.generation.name].restore(self.target, self._map_state())
         except PreconditionFailedError as error:

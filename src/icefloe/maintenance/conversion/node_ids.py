@@ -2,8 +2,13 @@
 
 Numbers are given in the order in which nodes appear along the history, parents first, so they are
 unique over all branches. In the other direction, a number can denote different nodes on divergent
-branches: the id is derived from the number and the first snapshot that has the node. Both maps are
-deterministic, so that an interrupted conversion continues with the same ids.
+branches: the id is derived from the number and the first snapshot that has the node. After an
+expiration, the first snapshots of one node can differ between branches: nodes of one number that
+share a manifest are the same node. Both maps are deterministic, so that an interrupted conversion
+continues with the same ids.
+
+A conversion adds all snapshots twice: the plan, which finds shared manifests, and the writer, which
+starts again with what the plan has found.
 """
 
 from __future__ import annotations
@@ -45,6 +50,10 @@ class NodeIds(ABC):
     def get_next_number(self, snapshot: Snapshot) -> int:
         """Return a number above all node numbers in the history of the snapshot added last."""
 
+    @abstractmethod
+    def start_again(self) -> NodeIds:
+        """Return the map to which the same snapshots are added again, after all were added."""
+
 
 def make_node_ids(
     source: Generation, target: Generation, num_children: Counter[SnapshotId]
@@ -70,6 +79,9 @@ class SameNodeIds(NodeIds):
 
     def get_next_number(self, snapshot: Snapshot) -> int:
         return snapshot.next_node_number
+
+    def start_again(self) -> NodeIds:
+        return self
 
 
 class NumberedNodeIds(NodeIds):
@@ -100,15 +112,31 @@ class NumberedNodeIds(NodeIds):
     def get_next_number(self, snapshot: Snapshot) -> int:  # noqa: ARG002
         return len(self._ids)
 
+    def start_again(self) -> NodeIds:
+        return NumberedNodeIds()
+
 
 class DerivedNodeIds(NodeIds):
-    """Derives an id from the number of a node and the first snapshot that has it."""
+    """Derives an id from the number of a node and the first snapshot that has it.
 
-    def __init__(self, num_children: Counter[SnapshotId]) -> None:
-        self._num_children = num_children.copy()
+    The id of a node is final once all snapshots were added: a manifest that two of them share may
+    show that a node has several first snapshots, whose common ancestor has expired. The ids of such
+    a node are replaced by one of them. They have the same number, of which a snapshot has one node,
+    so no snapshot gets an id twice.
+
+    ``replaced`` has the ids that are known to be replaced.
+    """
+
+    def __init__(
+        self, num_children: Counter[SnapshotId], replaced: Mapping[NodeId, NodeId] | None = None
+    ) -> None:
+        self._num_children = num_children
+        self._num_pending = num_children.copy()
         # Of snapshots with children that were not added yet.
         self._by_snapshot: dict[SnapshotId, dict[NodeId, NodeId]] = {}
         self._by_manifest: dict[ManifestId, dict[NodeId, NodeId]] = {}
+        # A forest: the ids of one node lead to the same root.
+        self._replaced = dict(replaced or {})
 
     def add_snapshot(
         self, snapshot: Snapshot, parent_id: SnapshotId | None
@@ -118,7 +146,9 @@ class DerivedNodeIds(NodeIds):
         ids = {}
         for node in snapshot.nodes:
             node_id = inherited.get(node.id)
-            ids[node.id] = _derive_id(snapshot.id, node.id) if node_id is None else node_id
+            if node_id is None:
+                node_id = self._resolve(_derive_id(snapshot.id, node.id))
+            ids[node.id] = node_id
         if ids == inherited:
             ids = inherited  # most commits change no node, and share the map
         if self._num_children[snapshot.id]:
@@ -127,16 +157,20 @@ class DerivedNodeIds(NodeIds):
         return inherited | ids
 
     def get_manifest_map(self, manifest_id: ManifestId) -> Mapping[NodeId, NodeId]:
-        return self._by_manifest.get(manifest_id, {})
+        ids = self._by_manifest.get(manifest_id, {})
+        return {number: self._resolve(node_id) for number, node_id in ids.items()}
 
     def get_next_number(self, snapshot: Snapshot) -> int:  # noqa: ARG002
         return 0
 
+    def start_again(self) -> NodeIds:
+        return DerivedNodeIds(self._num_children, self._replaced)
+
     def _release_parent(self, parent_id: SnapshotId | None) -> dict[NodeId, NodeId]:
         if parent_id is None:
             return {}
-        self._num_children[parent_id] -= 1
-        if self._num_children[parent_id]:
+        self._num_pending[parent_id] -= 1
+        if self._num_pending[parent_id]:
             return self._by_snapshot[parent_id]
         return self._by_snapshot.pop(parent_id)
 
@@ -144,12 +178,23 @@ class DerivedNodeIds(NodeIds):
         for node in snapshot.nodes:
             for ref in node.manifests:
                 known = self._by_manifest.setdefault(ref.id, {})
-                if known.setdefault(node.id, ids[node.id]) != ids[node.id]:
-                    raise FormatError(
-                        f"node {node.id.number} in manifest {ref.id} denotes different nodes on "
-                        "divergent branches",
-                        file=f"snapshot {snapshot.id}",
-                    )
+                node_id = known.setdefault(node.id, ids[node.id])
+                if node_id != ids[node.id]:
+                    self._unite(node_id, ids[node.id])
+
+    def _unite(self, first: NodeId, second: NodeId) -> None:
+        """Give two ids of one node the same root."""
+        first, second = self._resolve(first), self._resolve(second)
+        if first != second:
+            self._replaced[second] = first
+
+    def _resolve(self, node_id: NodeId) -> NodeId:
+        root = node_id
+        while (replacement := self._replaced.get(root)) is not None:
+            root = replacement
+        if root != node_id:
+            self._replaced[node_id] = root  # keeps paths short
+        return root
 
 
 def _derive_id(snapshot_id: SnapshotId, node_id: NodeId) -> NodeId:

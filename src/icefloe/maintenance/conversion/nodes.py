@@ -33,7 +33,7 @@ class NodeConverter:
     def find_problem(self, node: NodeSnapshot) -> str | None:
         """Return why a node cannot be stored in the target, or None."""
         problem = self._convert_document(node.user_data, _get_key(node))[2]
-        return problem if problem is None else problem.reason
+        return problem if problem is None else problem.problem
 
     def convert(self, node: NodeSnapshot, ids: Mapping[NodeId, NodeId] | None) -> NodeSnapshot:
         """Convert a node, without the place of its attributes."""

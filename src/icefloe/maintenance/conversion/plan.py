@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from icefloe.assets import Assets
 from icefloe.errors import ErrorKind, FormatError, IcefloeError
+from icefloe.format.generation import V2
 from icefloe.maintenance.conversion.chunks import ChunkFiles
 from icefloe.maintenance.conversion.history import count_children
 from icefloe.maintenance.conversion.node_ids import make_node_ids
@@ -168,8 +169,10 @@ def _unsupported_error(source: Source, target: Generation, problems: list[str]) 
     shown = [f"  {problem}" for problem in problems[:_MAX_MESSAGE_PROBLEMS]]
     if len(problems) > _MAX_MESSAGE_PROBLEMS:
         shown.append(f"  and {len(problems) - _MAX_MESSAGE_PROBLEMS} more")
+    other = "" if V2 in (source.generation, target) else f"to generation {V2.name}, or "
     return FormatError(
         f"{source.storage.url} cannot be converted to generation {target.name}, which cannot "
-        "express the following; nothing was written:\n" + "\n".join(shown),
+        f"express the following; nothing was written. Convert {other}only a branch or the newest "
+        "snapshot if it has none of these:\n" + "\n".join(shown),
         kind=ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION,
     )

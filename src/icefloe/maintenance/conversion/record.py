@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from icefloe.assets import fetch_file
 from icefloe.errors import FormatError, InvalidInputError, ObjectNotFoundError
+from icefloe.format.keys import CONVERSION
 from icefloe.maintenance.conversion.history import PinnedRefs, Selection
 from icefloe.model.ids import SnapshotId
 from icefloe.storage.interface import Create
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from icefloe.model.config import RepositoryConfig
     from icefloe.storage.interface import Storage
 
-RECORD = "conversion.json"
+RECORD = CONVERSION
 _MAX_BYTES = 256 << 20
 
 

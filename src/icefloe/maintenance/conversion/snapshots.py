@@ -10,7 +10,6 @@ from icefloe.assets import Assets
 from icefloe.errors import PreconditionFailedError
 from icefloe.maintenance.conversion.history import count_children
 from icefloe.maintenance.conversion.logs import fetch_log, map_log
-from icefloe.maintenance.conversion.node_ids import make_node_ids
 from icefloe.maintenance.conversion.nodes import NodeConverter
 from icefloe.maintenance.conversion.object_ids import map_id
 from icefloe.maintenance.limits import map_bounded
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from icefloe.assets import EncodedFile
+    from icefloe.maintenance.conversion.node_ids import NodeIds
     from icefloe.maintenance.conversion.object_ids import MapManifestId
     from icefloe.maintenance.conversion.plan import Source
     from icefloe.model.ids import ManifestId, NodeId
@@ -56,12 +56,16 @@ def map_info(info: SnapshotInfo, id_size: int) -> SnapshotInfo:
 
 def convert_snapshots(
     source: Source,
+    node_ids: NodeIds,
     manifests: Mapping[ManifestId, ManifestFileInfo],
     target: Assets,
     map_manifest_id: MapManifestId,
 ) -> None:
-    """Write all snapshots that the target lacks, each after the files that it refers to."""
-    writer = _SnapshotWriter(source, manifests, target, map_manifest_id)
+    """Write all snapshots that the target lacks, each after the files that it refers to.
+
+    ``node_ids`` is the map of the plan, ``manifests`` has the entries of manifests of the target.
+    """
+    writer = _SnapshotWriter(source, node_ids, manifests, target, map_manifest_id)
 
     def write(files: tuple[EncodedFile, ...]) -> None:
         for file in files:
@@ -78,6 +82,7 @@ class _SnapshotWriter:
     def __init__(
         self,
         source: Source,
+        node_ids: NodeIds,
         manifests: Mapping[ManifestId, ManifestFileInfo],
         target: Assets,
         map_manifest_id: MapManifestId,
@@ -85,7 +90,7 @@ class _SnapshotWriter:
         self._source, self._manifests, self._target = source, manifests, target
         self._num_children = count_children(source.state.snapshots)
         self._generation = target.generation
-        self._node_ids = make_node_ids(source.generation, self._generation, self._num_children)
+        self._node_ids = node_ids.start_again()
         self._converter = NodeConverter(self._generation, map_manifest_id)
         # With caches: comparisons read the manifests of parents again.
         self._source_assets = Assets(source.storage, source.generation)
