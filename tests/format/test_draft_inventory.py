@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
 import tracemalloc
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icefloe.errors import ErrorKind, FormatError
-from icefloe.format.draft import schemas
+from icefloe.format.draft import parquet, schemas
 from icefloe.format.draft.coord import encode_coord
 from icefloe.format.draft.inventory import ROWS_PER_GROUP, _Encoder
 from icefloe.model.chunk_payload import ChunkRef, InlineChunk, VirtualChunkRef
@@ -312,3 +313,34 @@ def test_any_bytes(data: bytes) -> None:
     """Bytes without structure are refused, between the marks of a Parquet file as well."""
     assert not judge_inventory(data, ID)
     assert not judge_inventory(b"PAR1" + data + len(data).to_bytes(4, "little") + b"PAR1", ID)
+
+
+class TrackedBytes(bytes):
+    """Bytes that record which thread releases them."""
+
+    released_by: ClassVar[list[threading.Thread]] = []
+
+    def __del__(self) -> None:
+        self.released_by.append(threading.current_thread())
+
+
+@pytest.mark.parametrize("is_threaded", [False, True])
+def test_released_by_the_caller(is_threaded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No thread of pyarrow releases the bytes of a file: the process would abort if it exits then."""
+    if is_threaded:
+        monkeypatch.setattr(parquet, "_MIN_THREADED_SIZE", 0)
+    manifest = make_manifest(ChunkRef(ChunkId(bytes(12)), 0, 5), InlineChunk(b"abc"))
+    data = CODEC.encode_manifest(manifest, None)
+    TrackedBytes.released_by.clear()
+    for _ in range(500):
+        CODEC.decode_manifest(TrackedBytes(data), FILE, ID)
+    assert TrackedBytes.released_by == [threading.current_thread()] * 500
+
+
+def test_large_inventory_is_read_with_threads() -> None:
+    """An inventory that is large enough for threads is read like a small one."""
+    manifest = make_native(100_000)
+    data = CODEC.encode_manifest(manifest, None)
+    assert len(data) > parquet._MIN_THREADED_SIZE
+    for source in (data, memoryview(data)):
+        assert CODEC.decode_manifest(source, FILE, ID) == manifest

@@ -32,6 +32,7 @@ COMPRESSION_LEVEL: Final = 1
 MAX_DECODED_SIZE: Final = 2**31 - 1
 _MIN_SIZE_LIMIT: Final = 256 << 20
 _MAX_RATIO: Final = 1000
+_MIN_THREADED_SIZE: Final = 1 << 20
 _SCHEMA_KEY: Final = b"ARROW:schema"
 _ERRORS: Final = (
     pa.ArrowException,
@@ -95,12 +96,12 @@ class ParquetReader:
         keep_dictionaries: bool = False,
     ) -> None:
         self._file = file
-        self._buffer = pa.py_buffer(data)
+        self._data = data
         dictionaries = _check_pages(
             memoryview(data), file, limits, expand_dictionaries=not keep_dictionaries
         )
         self._dictionary_columns = dictionaries if keep_dictionaries else []
-        parquet = pq.ParquetFile(pa.BufferReader(self._buffer))
+        parquet = pq.ParquetFile(pa.BufferReader(data))
         _require_schema(parquet.schema_arrow, schema, file)
         self.num_rows: int = parquet.metadata.num_rows
         if self.num_rows > limits.limit_values(len(data)):
@@ -109,10 +110,12 @@ class ParquetReader:
 
     def read(self) -> pa.Table:
         """Read all columns."""
-        parquet = pq.ParquetFile(
-            pa.BufferReader(self._buffer), read_dictionary=self._dictionary_columns
-        )
-        table = parquet.read(use_threads=True)
+        is_threaded = len(self._data) >= _MIN_THREADED_SIZE
+        # A thread of pyarrow may be the last to release the source, after `read` has returned. If
+        # that is a Python object, the thread waits for the GIL, which aborts a process that exits.
+        source = _copy_to_arrow(self._data) if is_threaded else self._data
+        parquet = pq.ParquetFile(pa.BufferReader(source), read_dictionary=self._dictionary_columns)
+        table = parquet.read(use_threads=is_threaded)
         if table.num_rows != self.num_rows:
             raise FormatError(
                 f"has {table.num_rows} rows, but its footer says {self.num_rows}", file=self._file
@@ -201,6 +204,13 @@ def require_id(info: dict[str, Any], name: str, expected: ObjectId, file: str) -
     actual = info.get(name)
     if actual is not None and actual != str(expected):
         raise FormatError(f"the file has the id {actual!r:.40}: it was renamed", file=file)
+
+
+def _copy_to_arrow(data: bytes | memoryview) -> pa.Buffer:
+    """Copy data to memory that Arrow owns, which is released without the GIL."""
+    buffer = pa.allocate_buffer(len(data))
+    memoryview(buffer).cast("B")[:] = data
+    return buffer
 
 
 def _require_schema(actual: pa.Schema, expected: pa.Schema, file: str) -> None:

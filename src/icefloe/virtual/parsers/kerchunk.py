@@ -7,7 +7,6 @@ object per chunk. Parquet files are read as columns.
 from __future__ import annotations
 
 import base64
-import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -220,7 +219,8 @@ def _read_parquet(source: OpenSource, resolver: _LocationResolver) -> ChunkPaylo
     if source.fetch_info() is None:
         return _parse_refs([], resolver)  # all chunks of this part are missing
     try:
-        table = pq.read_table(io.BytesIO(source.fetch_all()))
+        # Without threads: one that releases a Python object at exit aborts the process.
+        table = pq.ParquetFile(pa.BufferReader(source.fetch_all())).read(use_threads=False)
         columns = {name: table.column(name).combine_chunks() for name in table.column_names}
         raw = columns.get("raw")
         # Strings, dictionary-encoded strings, or nulls if all chunks are inline.
