@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _HEADER: Final = b'{"chunks":{'
 _TRAILER: Final = b"}}"
-_BLOCK_BYTES: Final = 1 << 20
+_BLOCK_BYTES: Final = 1 << 21
 _BACKSLASH: Final = ord("\\")
 _QUOTE: Final = ord('"')
 
