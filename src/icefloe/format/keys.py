@@ -14,6 +14,9 @@ REPO = "repo"
 STATE = "state.json"
 """The mutable state of the generation draft."""
 
+CONVERSION = "conversion.json"
+"""The record of a conversion, in the repository that it wrote."""
+
 REFS = "refs/"
 OVERWRITTEN = "overwritten/"
 """The prefix of backups of ``repo``, generation v2."""
