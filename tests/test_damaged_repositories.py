@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import random
+from typing import TYPE_CHECKING
 
 import pytest
 
-from icefloe.errors import FormatError
+from icefloe.errors import ErrorKind, FormatError, SnapshotNotFoundError
 from icefloe.format.generation import get_generation
+from icefloe.inspection.repository import fetch_snapshot
+from icefloe.model.ids import SnapshotId
+from icefloe.refs import open_refs
 from icefloe.repository import Repository
 from icefloe.storage import MemoryStorage
+from support.generations import OLDER
 from support.hypothesis_examples import examples
 from support.repository_damage import damage_file, list_metadata, make_files, read_damaged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def test_damaged_files(generation: str) -> None:
@@ -44,3 +52,36 @@ def test_truncated_files(generation: str) -> None:
     storage.put(key, make_files(generation)[key][:-1])
     with pytest.raises(FormatError, match=tip):
         Repository.open(storage).readonly_session("main")
+
+
+@pytest.mark.parametrize("generation", OLDER)
+def test_missing_attributes_file(generation: str) -> None:
+    """The error names the attributes file, and does not say that the snapshot is missing."""
+    storage = MemoryStorage()
+    for key, data in make_files(generation).items():
+        storage.put(key, data)
+    repository = Repository.open(storage)
+    tip = repository.lookup_branch("main")
+    (missing,) = [info.key for info in storage.list("a/")]
+    storage.delete_many([missing])
+    steps: list[Callable[[], object]] = [
+        lambda: repository.readonly_session("main"),
+        lambda: repository.readonly_session(snapshot_id=tip),
+        lambda: repository.writable_session("main"),
+        lambda: repository.fetch_snapshot(snapshot_id=tip),
+        lambda: fetch_snapshot(storage, open_refs(storage).refs, "main"),
+    ]
+    if generation == "sequence":  # its snapshot files have the history
+        steps.append(lambda: list(repository.ancestry(branch="main")))
+        steps.append(lambda: repository.lookup_snapshot(tip))
+    for step in steps:
+        with pytest.raises(
+            FormatError, match=f"^{missing}: the attributes file is missing"
+        ) as info:
+            step()
+        assert info.value.kind is ErrorKind.OBJECT_NOT_FOUND
+    storage.delete_many(
+        [get_generation(generation).layout.snapshots.format_key(SnapshotId.parse(tip))]
+    )
+    with pytest.raises(SnapshotNotFoundError):
+        repository.readonly_session(snapshot_id=tip)

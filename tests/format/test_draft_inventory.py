@@ -325,8 +325,8 @@ class TrackedBytes(bytes):
 
 
 @pytest.mark.parametrize("is_threaded", [False, True])
-def test_released_by_the_caller(is_threaded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No thread of pyarrow releases the bytes of a file: the process would abort if it exits then."""
+def test_released_by_the_caller(*, is_threaded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No thread of pyarrow releases the bytes of a file; at exit, that aborts the process."""
     if is_threaded:
         monkeypatch.setattr(parquet, "_MIN_THREADED_SIZE", 0)
     manifest = make_manifest(ChunkRef(ChunkId(bytes(12)), 0, 5), InlineChunk(b"abc"))

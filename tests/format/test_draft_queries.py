@@ -47,9 +47,12 @@ def make_array(path: str, number: int, shape: tuple[int, ...], refs: list[Manife
     return NodeSnapshot(NodeId.from_number(number), NodePath(path), data, node_data)
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Write a repository: two arrays in two inventories, one of them with rows out of use."""
+@pytest.fixture(params=[False, True], ids=["branch", "branch and tag"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Write a repository: two arrays in two inventories, one of them with rows out of use.
+
+    The second one has a tag with the name of the branch, on another snapshot.
+    """
     repository = tmp_path / "my-repository"
     for name in ("s", "i"):
         (repository / name).mkdir(parents=True)
@@ -75,6 +78,8 @@ def folder(tmp_path: Path) -> Path:
     )
     snapshot = Snapshot(SnapshotId(bytes(12)), None, from_microseconds(0, ""), "", {}, nodes, (), 4)
     (repository / "s" / f"{snapshot.id}.parquet").write_bytes(CODEC.encode_snapshot(snapshot))
+    main = {"name": "main", "snapshot-id": str(snapshot.id), "type": "branch"}
+    tag = {"name": "main", "snapshot-id": "Z" * 19 + "0", "type": "tag"}
     state = {
         "id": "0" * 20,
         "generation": 1,
@@ -85,7 +90,7 @@ def folder(tmp_path: Path) -> Path:
                 "structure-file": f"{snapshot.id}.parquet",
             }
         ],
-        "refs": {"main": {"name": "main", "snapshot-id": str(snapshot.id), "type": "branch"}},
+        "refs": {"tag.main": tag, "branch.main": main} if request.param else {"main": main},
     }
     (repository / "state.json").write_text(json.dumps(state))
     return tmp_path

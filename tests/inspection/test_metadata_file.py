@@ -123,8 +123,20 @@ def test_values_that_json_cannot_represent() -> None:
     assert json.loads(text) == {"a": ["nan", "inf", 1.5], "b": {}, "c": []}
 
 
-@pytest.mark.parametrize("name", ["chunks/X", "README.md", "refs/branch.main/other.json"])
+@pytest.mark.parametrize("name", ["chunks/X", "c/X", "README.md", "refs/branch.main/other.json"])
 def test_other_files_are_rejected(name: str) -> None:
     """Files that are not metadata raise an error that describes metadata files."""
-    with pytest.raises(FormatError, match="not a metadata file"):
+    with pytest.raises(FormatError, match=r"not a metadata file.*sequence and draft"):
         describe_file(b"some bytes", name)
+
+
+def test_conversion() -> None:
+    """The record of a conversion is shown as it is; damaged ones are refused."""
+    assert inspect(b'{"from": "v1", "snapshots": {}}', "target/conversion.json") == {
+        "file_type": "conversion",
+        "from": "v1",
+        "snapshots": {},
+    }
+    for data in (b"[]", b"{", b"\xff"):
+        with pytest.raises(FormatError, match=r"^conversion\.json: "):
+            describe_file(data, "conversion.json")

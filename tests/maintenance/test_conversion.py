@@ -27,10 +27,10 @@ from icefloe.errors import (
     StorageError,
 )
 from icefloe.format.generation import GENERATIONS, V1, V2, get_generation
+from icefloe.format.keys import CONVERSION
 from icefloe.maintenance.conversion.chunks import ChunkCopier, ChunkFiles
 from icefloe.maintenance.conversion.in_place import REASON
 from icefloe.maintenance.conversion.object_ids import map_id, require_distinct
-from icefloe.maintenance.conversion.record import RECORD
 from icefloe.maintenance.progress import Phase, Step
 from icefloe.model.ids import ChunkId
 from icefloe.model.repo_info import RepoAvailability, RepoStatus
@@ -479,7 +479,7 @@ def test_record(tmp_path: Path) -> None:
     """The target has the map of snapshots, and where they come from."""
     repository, ids = make_history(tmp_path / "source", "v1")
     convert_repository(repository, _local(tmp_path / "target"), to="v2")
-    record = json.loads((tmp_path / "target" / RECORD).read_bytes())
+    record = json.loads((tmp_path / "target" / CONVERSION).read_bytes())
     assert record["source"] == (tmp_path / "source").as_uri()
     assert (record["from"], record["to"]) == ("v1", "v2")
     assert datetime.fromisoformat(record["started_at"]).tzinfo is not None
@@ -496,8 +496,8 @@ def test_damaged_record(tmp_path: Path, content: bytes) -> None:
     """A damaged record raises `FormatError` with its name."""
     repository, _ = make_history(tmp_path / "source", "v1")
     memory = MemoryStorage()
-    memory.put(RECORD, content)
-    with pytest.raises(FormatError, match=RECORD):
+    memory.put(CONVERSION, content)
+    with pytest.raises(FormatError, match=CONVERSION):
         convert_repository(repository, memory, to="v2")
 
 
@@ -598,7 +598,7 @@ def test_upgrade_in_place(tmp_path: Path) -> None:
     upgraded = Repository.open(repository.storage)
     assert upgraded.generation == "v2"
     assert read_everything(upgraded) == before
-    assert not (tmp_path / "source" / RECORD).exists()
+    assert not (tmp_path / "source" / CONVERSION).exists()
 
 
 def test_downgrade_in_place(tmp_path: Path, icechunk1: Path) -> None:

@@ -301,7 +301,16 @@ class Assets:
 
     def _fetch_attributes(self, attributes_id: AttributesId) -> tuple[str, bytes | memoryview]:
         key = self._get_attributes_key(attributes_id)
-        return key, self._attributes.get(attributes_id, lambda: fetch_file(self.storage, key).data)
+        try:
+            data = self._attributes.get(attributes_id, lambda: fetch_file(self.storage, key).data)
+        except ObjectNotFoundError as error:
+            # Not the error of a missing snapshot: the snapshot that refers to the file exists.
+            raise FormatError(
+                f"the attributes file is missing in {self.storage.url}; a snapshot refers to it",
+                file=key,
+                kind=ErrorKind.OBJECT_NOT_FOUND,
+            ) from error
+        return key, data
 
     def _get_attributes_key(self, attributes_id: AttributesId) -> str:
         if self._layout.attributes is None:

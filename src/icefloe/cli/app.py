@@ -102,7 +102,8 @@ def inspect(
     """Print a metadata file of a repository as JSON, or report what is wrong with it.
 
     Accepts all files of every generation except chunks: snapshots, manifests, attributes,
-    transaction logs, references, config.yaml, state.json, and the repo file and its backups.
+    transaction logs, references, config.yaml, state.json, conversion.json, and the repo file and
+    its backups.
     """
 
     def read_file(file: str) -> bytes | memoryview:
@@ -151,9 +152,10 @@ def history(
 def tree(repository: RepositoryArgument, *, ref: Ref = "main", as_json: AsJson = False) -> None:
     """Show the groups and arrays of a repository."""
     storage = storage_from_url(repository)
-    snapshot = inspection.fetch_snapshot(storage, open_refs(storage).opening_refs, ref)
+    refs = open_refs(storage).opening_refs
+    snapshot = inspection.fetch_snapshot(storage, refs, ref)
     if as_json:
-        print_json(describe_node(node) for node in snapshot.nodes)
+        print_json(describe_node(node, refs.generation) for node in snapshot.nodes)
         return
     root = Tree(Text(escape_unprintable(f"{repository} at {ref}"), "bold"))
     branches = {"/": root}

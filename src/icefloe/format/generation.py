@@ -141,6 +141,11 @@ class Generation:
         """Make an id for a new node."""
         return NodeId.make_provisional() if self.numbers_nodes else NodeId.random()
 
+    def describe_node_id(self, node_id: NodeId) -> int | str:
+        """Return a node id as the files of the repository show it: a number, or base 32."""
+        is_number = self.numbers_nodes and not node_id.is_provisional
+        return node_id.number if is_number else str(node_id)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return get_generation, (self.name,)
 

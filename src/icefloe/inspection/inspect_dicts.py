@@ -52,7 +52,7 @@ def inspect_snapshot(assets: Assets, snapshot_id: str) -> dict[str, Any]:
         "commit_message": snapshot.message,
         "metadata": dict(snapshot.metadata),
         "manifests": describe_manifests(snapshot),
-        "nodes": [_describe_node(node) for node in snapshot.nodes],
+        "nodes": [_describe_node(node, assets.generation) for node in snapshot.nodes],
     }
 
 
@@ -79,7 +79,7 @@ def inspect_manifest(assets: Assets, manifest_id: str) -> dict[str, Any]:
         **count_kinds("total", manifest.payloads.kind),
         "arrays": [
             {
-                "node_id": str(node_id),
+                "node_id": assets.generation.describe_node_id(node_id),
                 "num_chunk_refs": len(array),
                 **count_kinds("num", array.payloads.kind),
             }
@@ -102,8 +102,9 @@ def inspect_transaction_log(assets: Assets, refs: Refs, snapshot_id: str) -> dic
         data = fetch_file(assets.storage, file).data
         log = assets.generation.codec.decode_transaction_log(data, file, parsed_id)
         header = _describe_header(data, file, assets.generation)
+    describe_id = assets.generation.describe_node_id
     nodes = {
-        f"{change}_{kind}": list(map(str, sorted(getattr(log, f"{change}_{kind}"))))
+        f"{change}_{kind}": list(map(describe_id, sorted(getattr(log, f"{change}_{kind}"))))
         for change in ("new", "deleted", "updated")
         for kind in ("groups", "arrays")
     }
@@ -112,7 +113,7 @@ def inspect_transaction_log(assets: Assets, refs: Refs, snapshot_id: str) -> dic
         "header": header,
         **nodes,
         "updated_chunks": [
-            {"node_id": str(node_id), "chunks": chunks.get_coords(position).tolist()}
+            {"node_id": describe_id(node_id), "chunks": chunks.get_coords(position).tolist()}
             for position, node_id in enumerate(chunks.iter_node_ids())
         ],
         "moved_nodes": [
@@ -163,9 +164,9 @@ def _format_time(time: datetime) -> str:
     return time.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-def _describe_node(node: NodeSnapshot) -> dict[str, Any]:
+def _describe_node(node: NodeSnapshot, generation: Generation) -> dict[str, Any]:
     description: dict[str, Any] = {
-        "id": str(node.id),
+        "id": generation.describe_node_id(node.id),
         "path": str(node.path),
         "node_type": node.kind.name.lower(),
     }

@@ -73,11 +73,12 @@ def _describe_immutable_file(
             return attributes_file, read(attributes_file)
 
         snapshot = generation.codec.decode_snapshot(data, file, object_id, fetch_attributes)
-        return {"file_type": "snapshot", **header, **describe_snapshot(snapshot)}
+        return {"file_type": "snapshot", **header, **describe_snapshot(snapshot, generation)}
     _, manifest_id = _parse_file(file, layout.manifests, ManifestId, generation)
     if manifest_id is not None:
         manifest = generation.codec.decode_manifest(data, file, manifest_id)
-        return {"file_type": "manifest", **header, **describe_manifest(manifest, refs=refs)}
+        description = describe_manifest(manifest, generation, refs=refs)
+        return {"file_type": "manifest", **header, **description}
     if layout.attributes is not None:
         _, attributes_id = _parse_file(file, layout.attributes, AttributesId, generation)
         if attributes_id is not None:

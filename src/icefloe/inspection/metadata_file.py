@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 from icefloe.errors import ErrorKind, FormatError
 from icefloe.format import config_tree, config_yaml
 from icefloe.format.envelope import MAGIC, MAX_FLATBUFFER_SIZE, FileType, read_header
+from icefloe.format.generation import find_generation
+from icefloe.format.json_text import parse_json
+from icefloe.format.keys import CONVERSION
 from icefloe.format.manifest import decode_manifest
 from icefloe.format.ref_json import decode_ref
 from icefloe.format.repo_info import decode_repo_info
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from icefloe.format.generation import Generation
     from icefloe.model.chunk_payload import ChunkPayload
     from icefloe.model.config import RepositoryConfig
     from icefloe.model.manifest import ArrayManifest, Manifest
@@ -52,7 +56,7 @@ def fetch_metadata_file(storage: Storage, key: str, file: str) -> bytes | memory
 
 
 def describe_file(data: bytes | memoryview, file: str, *, refs: bool = True) -> dict[str, Any]:
-    """Describe a snapshot, manifest, transaction log, repo info, ref or configuration file.
+    """Describe a file of generations v1 and v2, a configuration, or the record of a conversion.
 
     Chunk references are an iterator, for `icefloe.inspection.stream_json`; ``refs=False`` omits
     them. Raises `FormatError` if the file is damaged.
@@ -67,12 +71,26 @@ def describe_file(data: bytes | memoryview, file: str, *, refs: bool = True) -> 
     if name.startswith("config.yaml"):
         config = config_yaml.loads(data, file=file)
         return {"file_type": "configuration", "config": _describe_config(config)}
-    raise _not_metadata_error(file, "its name is not ref.json or config.yaml")
+    if name == CONVERSION:
+        return {"file_type": "conversion", **_load_conversion(data, file)}
+    raise _not_metadata_error(
+        file,
+        "its path is not the one of a reference, a configuration, the record of a conversion, or a "
+        "metadata file of the generations sequence and draft",
+    )
+
+
+def _load_conversion(data: bytes | memoryview, file: str) -> dict[str, Any]:
+    document = parse_json(data, file)
+    if not isinstance(document, dict):
+        raise FormatError("it is not a JSON object", file=file)
+    return document
 
 
 def _not_metadata_error(file: str, reason: str) -> FormatError:
     return FormatError(
-        f"not a metadata file of a repository: it does not start with ICE🧊CHUNK, and {reason} "
+        f"not a metadata file of a repository: it does not start with ICE🧊CHUNK, as those of "
+        f"generations v1 and v2 do, and {reason} "
         "(chunk files contain only array data)",
         file=file,
         kind=ErrorKind.INVALID_FILE_FORMAT,
@@ -86,11 +104,14 @@ def _describe_binary(data: bytes | memoryview, file: str, *, refs: bool) -> dict
         "header": {"spec_version": header.spec_version, "writer": header.writer},
         "size_bytes": len(data),
     }
+    generation = find_generation(header.spec_version)
     match header.file_type:
         case FileType.SNAPSHOT:
-            return description | describe_snapshot(decode_snapshot(data, file))
+            return description | describe_snapshot(decode_snapshot(data, file), generation)
         case FileType.MANIFEST:
-            return description | describe_manifest(decode_manifest(data, file), refs=refs)
+            return description | describe_manifest(
+                decode_manifest(data, file), generation, refs=refs
+            )
         case FileType.TRANSACTION_LOG:
             return description | _describe_log(decode_transaction_log(data, file), refs=refs)
         case FileType.REPO_INFO:
@@ -102,7 +123,7 @@ def _describe_binary(data: bytes | memoryview, file: str, *, refs: bool) -> dict
     )
 
 
-def describe_snapshot(snapshot: Snapshot) -> dict[str, Any]:
+def describe_snapshot(snapshot: Snapshot, generation: Generation) -> dict[str, Any]:
     """Describe a snapshot: its history entry, manifests and nodes."""
     return {
         "id": str(snapshot.id),
@@ -111,7 +132,7 @@ def describe_snapshot(snapshot: Snapshot) -> dict[str, Any]:
         "commit_message": snapshot.message,
         "metadata": dict(snapshot.metadata),
         "manifests": iter(describe_manifests(snapshot)),
-        "nodes": [describe_node(node) for node in snapshot.nodes],
+        "nodes": [describe_node(node, generation) for node in snapshot.nodes],
     }
 
 
@@ -131,10 +152,10 @@ def describe_manifest_refs(array: ArrayNodeData) -> list[dict[str, Any]]:
     ]
 
 
-def describe_node(node: NodeSnapshot) -> dict[str, Any]:
+def describe_node(node: NodeSnapshot, generation: Generation) -> dict[str, Any]:
     """Describe a group or an array, with its Zarr metadata."""
     description: dict[str, Any] = {
-        "id": str(node.id),
+        "id": generation.describe_node_id(node.id),
         "path": str(node.path),
         "node_type": node.kind.name.lower(),
     }
@@ -166,7 +187,7 @@ def parse_json_or_base64(data: bytes) -> Any:
         return {"base64": base64.b64encode(data).decode()}
 
 
-def describe_manifest(manifest: Manifest, *, refs: bool) -> dict[str, Any]:
+def describe_manifest(manifest: Manifest, generation: Generation, *, refs: bool) -> dict[str, Any]:
     """Describe a manifest: its arrays and, if ``refs``, their chunk references."""
     return {
         "id": str(manifest.id),
@@ -174,13 +195,17 @@ def describe_manifest(manifest: Manifest, *, refs: bool) -> dict[str, Any]:
         "total_chunk_refs": len(manifest),
         **count_kinds("total", manifest.payloads.kind),
         "arrays": (
-            _describe_array(str(node_id), manifest.get_array(node_id), refs=refs)
+            _describe_array(
+                generation.describe_node_id(node_id), manifest.get_array(node_id), refs=refs
+            )
             for node_id in manifest.indices.iter_node_ids()
         ),
     }
 
 
-def _describe_array(node_id: str, array: ArrayManifest | None, *, refs: bool) -> dict[str, Any]:
+def _describe_array(
+    node_id: int | str, array: ArrayManifest | None, *, refs: bool
+) -> dict[str, Any]:
     if array is None:
         return {"node_id": node_id}
     description: dict[str, Any] = {

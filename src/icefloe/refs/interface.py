@@ -29,7 +29,10 @@ class SnapshotSource(Protocol):
     """Source of snapshots: `icefloe.assets.Assets`, or a cache in front of it."""
 
     def fetch_snapshot(self, snapshot_id: SnapshotId) -> Snapshot:
-        """Fetch a snapshot; raise `ObjectNotFoundError` if it does not exist."""
+        """Fetch a snapshot; raise `ObjectNotFoundError` if it does not exist.
+
+        Raises `FormatError` if a file that it refers to is missing.
+        """
 
 
 class Refs(ABC):

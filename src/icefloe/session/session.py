@@ -220,9 +220,11 @@ class Session:
     def get_node_id(self, path: str) -> str:
         """Return the id of a node, which does not change while the node exists.
 
-        In generations that number nodes, a new node gets its id when it is committed.
+        In generations that number nodes, it is the number, which a new node gets when it is
+        committed.
         """
-        return str(self.transaction.require_node(self.path(path)).id)
+        node_id = self.transaction.require_node(self.path(path)).id
+        return str(self.connection.generation.describe_node_id(node_id))
 
     def chunk_type(self, array_path: str, chunk_coordinates: Sequence[int]) -> ChunkType:
         """Return where the bytes of a chunk are stored."""

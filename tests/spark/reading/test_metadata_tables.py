@@ -115,6 +115,7 @@ def test_nodes_are_groups_and_arrays(lived: Repository) -> None:
     native = found["/native"]
     session = lived.readonly_session("main")
     assert native["node_id"] == session.get_node_id("/native")
+    assert native["node_id"].isdecimal() == (lived.generation in OLDER)
     assert native["shape"] == [2000]
     assert native["chunk_shape"] == [500]
     assert native["num_chunks"] == 4

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from icefloe.model.config import RepositoryConfig
     from icefloe.storage.interface import Storage
 
-RECORD = CONVERSION
 _MAX_BYTES = 256 << 20
 
 
@@ -53,7 +52,7 @@ class ConversionRecord:
                 config,
             )
         except InvalidInputError as error:
-            raise FormatError(error.message, file=RECORD) from error
+            raise FormatError(error.message, file=CONVERSION) from error
 
     def encode(self) -> bytes:
         """Encode the record."""
@@ -75,13 +74,13 @@ class ConversionRecord:
 
 def write_record(storage: Storage, record: ConversionRecord) -> None:
     """Write the record of a new conversion."""
-    storage.put(RECORD, record.encode(), Create())
+    storage.put(CONVERSION, record.encode(), Create())
 
 
 def fetch_record(storage: Storage) -> ConversionRecord | None:
     """Fetch the record of an earlier conversion, or None."""
     try:
-        data = fetch_file(storage, RECORD, max_bytes=_MAX_BYTES).data
+        data = fetch_file(storage, CONVERSION, max_bytes=_MAX_BYTES).data
     except ObjectNotFoundError:
         return None
     return _decode_record(bytes(data))
@@ -91,9 +90,9 @@ def _decode_record(data: bytes) -> ConversionRecord:
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"it is not JSON ({error})", file=RECORD) from error
+        raise FormatError(f"it is not JSON ({error})", file=CONVERSION) from error
     if not isinstance(document, dict):
-        raise FormatError("it is not a JSON object", file=RECORD)
+        raise FormatError("it is not a JSON object", file=CONVERSION)
     branch = document.get("branch")
     if branch is not None:
         branch = _get(document, "branch", str)
@@ -114,7 +113,7 @@ def _decode_record(data: bytes) -> ConversionRecord:
 def _get(document: Mapping[str, Any], name: str, kind: type[Any]) -> Any:
     value = document.get(name)
     if not isinstance(value, kind):
-        raise FormatError(f"{name!r} is not a {kind.__name__}: {value!r:.80}", file=RECORD)
+        raise FormatError(f"{name!r} is not a {kind.__name__}: {value!r:.80}", file=CONVERSION)
     return value
 
 
@@ -125,5 +124,5 @@ def _get_texts(document: Mapping[str, Any], name: str) -> dict[str, str]:
 
 def _require_text(value: object, name: str) -> str:
     if not isinstance(value, str):
-        raise FormatError(f"{name!r} contains {value!r:.80}, which is not a str", file=RECORD)
+        raise FormatError(f"{name!r} contains {value!r:.80}, which is not a str", file=CONVERSION)
     return value

@@ -35,13 +35,17 @@ if TYPE_CHECKING:
 
 class _Node(NamedTuple):
     node: NodeSnapshot
+    node_id: str
     metadata: dict[str, Any]
 
 
 def _fetch_nodes(source: SnapshotSource, _: ReadOptions) -> Iterator[_Node]:
-    for node in contents.get_base_snapshot(source.open_session()).nodes:
+    session = source.open_session()
+    describe_id = session.connection.generation.describe_node_id
+    for node in contents.get_base_snapshot(session).nodes:
         metadata = parse_json_or_base64(node.user_data)
-        yield _Node(node, metadata if isinstance(metadata, dict) else {})
+        node_id = str(describe_id(node.id))
+        yield _Node(node, node_id, metadata if isinstance(metadata, dict) else {})
 
 
 def _make_array_column(
@@ -73,7 +77,7 @@ NODES: Final = RecordTable[_Node](
     _fetch_nodes,
     Column("path", TEXT, lambda record: record.node.path.value),
     Column("type", TEXT, lambda record: record.node.kind.name.lower()),
-    Column("node_id", TEXT, lambda record: str(record.node.id)),
+    Column("node_id", TEXT, lambda record: record.node_id),
     _make_array_column("data_type", TEXT, _get_data_type),
     _make_array_column("dimension_names", TEXTS, lambda data, _: data.dimension_names),
     _make_array_column("shape", INTS, lambda data, _: [dim.array_length for dim in data.shape]),
