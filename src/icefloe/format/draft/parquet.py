@@ -97,6 +97,7 @@ class ParquetReader:
     ) -> None:
         self._file = file
         self._data = data
+        self._schema = schema
         dictionaries = _check_pages(
             memoryview(data), file, limits, expand_dictionaries=not keep_dictionaries
         )
@@ -104,12 +105,15 @@ class ParquetReader:
         parquet = pq.ParquetFile(pa.BufferReader(data))
         _require_schema(parquet.schema_arrow, schema, file)
         self.num_rows: int = parquet.metadata.num_rows
+        self._num_row_groups: int = parquet.metadata.num_row_groups
         if self.num_rows > limits.limit_values(len(data)):
             raise FormatError(f"declares {self.num_rows} rows, more than its columns", file=file)
         self.info = _read_info(parquet.metadata.metadata, file)
 
     def read(self) -> pa.Table:
         """Read all columns."""
+        if not self._num_row_groups and not self.num_rows:
+            return self._schema.empty_table()  # pyarrow 18 does not read such files
         is_threaded = len(self._data) >= _MIN_THREADED_SIZE
         # A thread of pyarrow may be the last to release the source, after `read` has returned. If
         # that is a Python object, the thread waits for the GIL, which aborts a process that exits.
