@@ -90,7 +90,7 @@ def checks_the_outcome(calls: list[tuple[str, str]], number: int) -> bool:
 
 
 def commit_unknown(storage: Storage, session: Session) -> None:
-    """Commit where nobody can tell whether that succeeded; it is there, and never made twice."""
+    """Commit with an unknown outcome, and check that the changes are there exactly once."""
     with pytest.raises(OutcomeUnknownError):
         session.commit("new")
     check(storage, committed=True)

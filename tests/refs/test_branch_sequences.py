@@ -363,7 +363,7 @@ def test_racing_commits_and_collection(tmp_path: Path) -> None:
     with ThreadPoolExecutor(5) as pool:
         collecting = pool.submit(collect)
         try:
-            ids = [one for several in pool.map(commit_some, range(4)) for one in several]
+            ids = [id_ for group in pool.map(commit_some, range(4)) for id_ in group]
         finally:
             done.set()
         collecting.result()

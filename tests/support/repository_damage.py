@@ -1,4 +1,4 @@
-"""Repositories of every generation with one damaged file, and whoever reads all of them.
+"""Repositories of every generation with one damaged file, and code that reads all of them.
 
 Whatever the bytes of a file are, reading raises only errors of icefloe.
 """

@@ -1,4 +1,4 @@
-"""Numbers of nodes: unique in a history, whoever creates nodes at the same time."""
+"""Numbers of nodes: unique in a history, also with concurrent writers."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ keeps the two newest files of each branch. The following relies on it:
 - Readers check that the two newest files are consecutive, which detects lost files.
 - A file that was created as one of the two newest was never collected, so it was the newest at
   some time, and the change took effect. With two or more newer files, another file of the same
-  number may have been collected before, and then nobody has seen the new one.
+  number may have been collected before, and then no reader has seen the new one.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def append(
         raise
     except (StorageError, FormatError) as error:
         raise _unknown_outcome_error(key, error.message) from error
-    with contextlib.suppress(StorageError):  # of no consequence: nobody reads this file
+    with contextlib.suppress(StorageError):  # harmless: no reader uses this file
         storage.delete_many([key])
     return False
 
