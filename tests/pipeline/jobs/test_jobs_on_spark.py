@@ -244,7 +244,8 @@ def test_rows_that_cannot_be_read_leave_no_file_and_do_not_block_the_next_try(
     write_weather(repository)
     session = repository.readonly_session("main")
     (part,) = session.transaction.fetch_chunk_refs(session.path("air"))
-    lost = tmp_path / "repo" / "chunks" / str(part.payloads[-1].id)  # type: ignore[union-attr]
+    chunks = session.connection.generation.layout.chunks
+    lost = tmp_path / "repo" / chunks.format_key(part.payloads[-1].id)  # type: ignore[union-attr]
     data = lost.read_bytes()
     lost.unlink()
     given: Any = {"format": "parquet", "variables": ["air"]}
