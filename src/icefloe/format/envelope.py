@@ -7,6 +7,7 @@ and to a compression ratio far above that of real files.
 from __future__ import annotations
 
 import contextlib
+import threading
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -32,6 +33,7 @@ _ZSTD = 1
 _MAX_RATIO = 1000
 _SIZE_LIMIT_FLOOR = 64 << 20
 _MIN_THREADED_SIZE = 8 << 20
+_MAX_WHOLE_SIZE = 1 << 20
 _THREADS = 2
 
 
@@ -91,7 +93,7 @@ def unpack(data: bytes | memoryview, file_type: FileType, file: str) -> tuple[He
 
 
 def pack(
-    pieces: Iterable[bytes | memoryview],
+    pieces: Iterable[bytes | bytearray | memoryview],
     size: int,
     *,
     file_type: FileType,
@@ -99,14 +101,34 @@ def pack(
     level: int,
 ) -> bytes:
     """Build a metadata file from the pieces of a flatbuffer of ``size`` bytes."""
+    parts = [MAGIC, _WRITER, bytes((spec_version, file_type, _ZSTD))]
+    if size <= _MAX_WHOLE_SIZE:
+        parts.append(_contexts.get_compressor(level).compress(b"".join(pieces)))
+        return b"".join(parts)
     # Large files are compressed in threads while later pieces are encoded.
     threads = _THREADS if size > _MIN_THREADED_SIZE else 0
     # The content size in the frame header lets readers allocate once.
     compressor = zstandard.ZstdCompressor(level=level, threads=threads).compressobj(size=size)
-    parts = [MAGIC, _WRITER, bytes((spec_version, file_type, _ZSTD))]
     parts += [compressor.compress(piece) for piece in pieces]
     parts.append(compressor.flush())
     return b"".join(parts)
+
+
+class _Contexts(threading.local):
+    """The compression contexts of a thread: making one takes longer than a small file."""
+
+    def __init__(self) -> None:
+        self.decompressor = zstandard.ZstdDecompressor()
+        self._compressors: dict[int, zstandard.ZstdCompressor] = {}
+
+    def get_compressor(self, level: int) -> zstandard.ZstdCompressor:
+        """Return the compressor of a level; it records the content size in its frames."""
+        if level not in self._compressors:
+            self._compressors[level] = zstandard.ZstdCompressor(level=level)
+        return self._compressors[level]
+
+
+_contexts = _Contexts()
 
 
 def _decompress(frame: memoryview, file: str) -> bytes:
@@ -137,7 +159,7 @@ def _decompress(frame: memoryview, file: str) -> bytes:
 
 def _decompress_frame(frame: memoryview, capacity: int) -> bytes:
     # Extra data after the frame means that the file is damaged.
-    return zstandard.ZstdDecompressor().decompress(
+    return _contexts.decompressor.decompress(
         frame, max_output_size=capacity, allow_extra_data=False
     )
 
