@@ -9,49 +9,23 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
-import subprocess
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Table
 
 from generations import KINDS as REFERENCE_KINDS
+from growth import measure_growth
+from latency import measure_latency
 from references import PATTERNS
+from results import Result, print_table, run_side
 
-HERE = Path(__file__).parent
-
-
-@dataclass(frozen=True)
-class Result:
-    """One line of the report; ``goal`` is the upper limit of the measured value, if any."""
-
-    what: str
-    icefloe: str
-    icechunk: str
-    measured: float
-    goal: float | None
-    unit: str
-
-    @property
-    def is_met(self) -> bool:
-        """Whether the goal is met."""
-        return self.goal is None or self.measured <= self.goal
-
-
-def run_side(script: str, *arguments: str | Path) -> dict[str, Any]:
-    """Run one measurement in a separate process."""
-    command = [sys.executable, HERE / script, *arguments]
-    process = subprocess.run(command, capture_output=True, text=True, check=False)
-    if process.returncode:
-        sys.exit(f"{command} failed:\n{process.stderr}")
-    measurements: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
-    return measurements
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 
 def measure_manifest(pattern: str, folder: Path) -> list[Result]:
@@ -159,6 +133,11 @@ GENERATION_GOALS: dict[str, dict[str, float | None]] = {
 }
 
 SPARK_WORK = ("ingest", "virtualize", "nothing_to_do", "driver_memory", "rows")
+# Compared with Icechunk 2.x only.
+LATENCY_WORK: dict[str, Callable[[Path], Iterator[Result]]] = {
+    "latency": measure_latency,
+    "growth": measure_growth,
+}
 FEW_REFS, MANY_REFS = 100_000, 10_000_000
 ROWS = 5_000_000
 
@@ -169,6 +148,7 @@ WORK = [
     *(goal[0] for goal in REFS_GOALS),
     "append_refs",
     "generations",
+    *LATENCY_WORK,
     *SPARK_WORK,
 ]
 
@@ -354,6 +334,8 @@ def measure(work: str, folder: Path) -> list[Result]:
         return measure_append_refs(folder)
     if work == "generations":
         return measure_generations(folder)
+    if work in LATENCY_WORK:
+        return list(LATENCY_WORK[work](folder / work))
     if work in SPARK_WORK:
         return measure_spark(folder, work)
     return measure_sessions(folder, work)
@@ -379,6 +361,10 @@ def main() -> None:
         parser.error(f"unknown WORK {', '.join(sorted(unknown))}; available: {', '.join(WORK)}")
     with_spark = find_spec("pyspark") and not arguments.no_spark
     works = arguments.works or [work for work in WORK if work not in SPARK_WORK or with_spark]
+    if version("icechunk").startswith("1."):
+        works = [work for work in works if work not in LATENCY_WORK]
+        if not works:
+            sys.exit()
     results: list[Result] = []
     arguments.folder.mkdir()
     with Console(stderr=True).status("") as status:
@@ -390,27 +376,6 @@ def main() -> None:
     else:
         print_table(results)
     sys.exit(not all(result.is_met for result in results))
-
-
-def print_table(results: list[Result]) -> None:
-    """Print the results as a table."""
-    names = [f"{name} {version(name)}" for name in ("icefloe", "icechunk", "zarr")]
-    table = Table(title=f"{', '.join(names)}, Python {platform.python_version()}")
-    for column in ("what", "icefloe", "icechunk", "measured", "goal", ""):
-        table.add_column(column, justify="left" if column == "what" else "right")
-    for result in results:
-        goal = "" if result.goal is None else f"≤ {result.goal:.3g}"
-        if result.goal is not None and result.unit != "ratio":
-            goal = f"{goal} {result.unit}"
-        table.add_row(
-            result.what,
-            result.icefloe,
-            result.icechunk,
-            f"{result.measured:.2f}",
-            goal,
-            "" if not goal else "[green]met[/]" if result.is_met else "[bold red]missed[/]",
-        )
-    Console(width=None if sys.stdout.isatty() else 150).print(table)
 
 
 if __name__ == "__main__":

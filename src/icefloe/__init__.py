@@ -1,7 +1,8 @@
 """icefloe: a transactional, versioned store for Zarr arrays, in the format of Icechunk.
 
-Exports every public name of Icechunk. The first use of a name imports all of them; ``import
-icefloe`` alone imports neither zarr nor numpy, so that the command line starts quickly.
+Exports every public name of Icechunk. The first use of a name imports all of them, but not zarr,
+which the first store imports. ``import icefloe`` alone does not import numpy either, so that the
+command line starts quickly.
 """
 
 from __future__ import annotations
@@ -18,6 +19,23 @@ if TYPE_CHECKING:
     from typing import Any
 
     from icefloe._exports import *  # noqa: F403
+    from icefloe.compat.about import print_debug_info as print_debug_info
+    from icefloe.compat.about import spec_version as spec_version
+    from icefloe.compat.about import supported_spec_versions as supported_spec_versions
+    from icefloe.compat.about import user_agent as user_agent
+    from icefloe.compat.as_icechunk import install_as_icechunk as install_as_icechunk
+    from icefloe.store import IcechunkStore as IcechunkStore
+
+# Names that are imported one by one: their modules import zarr or `importlib.metadata`, which take
+# as long as all others.
+_SEPARATE = {
+    "IcechunkStore": "icefloe.store",
+    "install_as_icechunk": "icefloe.compat.as_icechunk",
+    "print_debug_info": "icefloe.compat.about",
+    "spec_version": "icefloe.compat.about",
+    "supported_spec_versions": "icefloe.compat.about",
+    "user_agent": "icefloe.compat.about",
+}
 
 # Silent unless the application, ICEFLOE_LOG or ICECHUNK_LOG configures logging.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
@@ -37,9 +55,12 @@ def __getattr__(name: str) -> Any:
             if name not in {"dask", "xarray"}:
                 raise
             raise AttributeError(f"{error}: pip install 'icefloe[{name}]'") from error
+    if name in _SEPARATE:
+        return globals().setdefault(name, getattr(import_module(_SEPARATE[name]), name))
     exports = vars(import_module("icefloe._exports"))
     if name == "__all__":
-        return [*(export for export in exports if not export.startswith("_")), "__version__"]
+        names = (export for export in exports if not export.startswith("_"))
+        return [*names, *_SEPARATE, "__version__"]
     if name.startswith("_") or name not in exports:
         raise AttributeError(f"module 'icefloe' has no attribute {name!r}")
     return globals().setdefault(name, exports[name])

@@ -1,5 +1,5 @@
 # ruff: isort: skip_file
-"""The public names of `icefloe`: everything that is imported here, and nothing else.
+"""The public names of `icefloe`: everything that is imported here, and `icefloe._SEPARATE`.
 
 `icefloe.__getattr__` loads this module at the first use of a name, and type checkers follow the
 same imports: ``X as X`` and ``import *`` export a name (PEP 484).
@@ -7,13 +7,6 @@ same imports: ``X as X`` and ``import *`` export a name (PEP 484).
 
 # ruff: noqa: F403
 
-from icefloe.compat.about import (
-    print_debug_info as print_debug_info,
-    spec_version as spec_version,
-    supported_spec_versions as supported_spec_versions,
-    user_agent as user_agent,
-)
-from icefloe.compat.as_icechunk import install_as_icechunk as install_as_icechunk
 from icefloe.config import *
 from icefloe.conflicts import *
 from icefloe.credentials import (
@@ -117,5 +110,4 @@ from icefloe.storage import (
     storage_from_url as storage_from_url,
     tigris_storage as tigris_storage,
 )
-from icefloe.store import *
 from icefloe.types import *

@@ -24,6 +24,9 @@ class VersionSelection(Enum):
     UseOurs = 1
     UseTheirs = 2
 
+    def __int__(self) -> int:
+        return self.value
+
 
 def require_version_selection(value: object) -> None:
     """Raise `InvalidInputError` if ``on_chunk_conflict`` is not a `VersionSelection`."""
@@ -49,6 +52,9 @@ class ConflictType(Enum):
     DeleteOfUpdatedArray = 9
     DeleteOfUpdatedGroup = 10
     MoveOperationCannotBeRebased = 11
+
+    def __int__(self) -> int:
+        return self.value
 
 
 @dataclass(frozen=True, slots=True, repr=False)

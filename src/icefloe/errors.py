@@ -18,6 +18,7 @@
     ├── StorageError                the storage failed
     │   ├── ObjectNotFoundError     no object at this key
     │   ├── PermissionDeniedError   the credentials do not allow the request
+    │   │   └── AbsentOrDeniedError     or the object is missing
     │   ├── PreconditionFailedError the condition of a put did not hold
     │   └── OutcomeUnknownError     whether a write succeeded is unknown
     ├── FormatError                 a file is damaged or not in the format
@@ -46,6 +47,7 @@ class ErrorKind(StrEnum):
     REPO_INFO_UPDATED = "repo-info-updated"
     UPDATE_ATTEMPTS_EXHAUSTED = "update-attempts-exhausted"
     GC_DELETES_FAILING = "gc-deletes-failing"
+    COLLECTED_BEFORE_COMMIT = "collected-before-commit"
     # not found
     NODE_NOT_FOUND = "node-not-found"
     ANCESTOR_NODE_NOT_FOUND = "ancestor-node-not-found"
@@ -311,9 +313,13 @@ class ObjectNotFoundError(StorageError, kind=ErrorKind.OBJECT_NOT_FOUND):
 
 
 class PermissionDeniedError(StorageError, kind=ErrorKind.PERMISSION_DENIED):
-    """The credentials do not allow the request.
+    """The credentials, or the permissions of a file, do not allow the request."""
 
-    S3 also denies permission for a missing object if the credentials do not allow listing.
+
+class AbsentOrDeniedError(PermissionDeniedError, kind=ErrorKind.PERMISSION_DENIED):
+    """The object is missing, or the credentials do not allow the request.
+
+    S3 does not tell which if the credentials do not allow listing.
     """
 
 

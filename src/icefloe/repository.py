@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from icefloe.model.attribution import Attribution
     from icefloe.model.repo_info import FeatureFlag, RepoStatus
     from icefloe.model.storage_settings import StorageSettings
+    from icefloe.refs.commit_check import SessionStart
     from icefloe.session.connection import Connection
     from icefloe.snapshots import Diff
     from icefloe.storage.credentials import AnyCredential
@@ -448,7 +449,7 @@ class Repository:
 
     def list_branches(self) -> set[str]:
         """Return the names of all branches."""
-        return set(self._connection.refs.fetch_branches())
+        return self._connection.refs.fetch_branch_names()
 
     def lookup_branch(self, branch: str) -> str:
         """Return the id of the snapshot that a branch points at."""
@@ -475,7 +476,7 @@ class Repository:
 
     def list_tags(self) -> set[str]:
         """Return the names of all tags."""
-        return set(self._connection.refs.fetch_tags())
+        return self._connection.refs.fetch_tag_names()
 
     def lookup_tag(self, tag: str) -> str:
         """Return the id of the snapshot that a tag points at."""
@@ -634,7 +635,9 @@ class Repository:
         """
         refs = self._connection.refs.pin()
         refs.require_online()
-        return self._open_session(refs.fetch_branch(branch), SessionMode.writable, branch)
+        return self._open_session(
+            refs.fetch_branch(branch), SessionMode.writable, branch, refs.get_session_start()
+        )
 
     def rearrange_session(self, branch: str) -> Session:
         """Open the tip of a branch for moving nodes; raises like `writable_session`."""
@@ -648,7 +651,9 @@ class Repository:
                     "Repository.set_feature_flag",
                     kind=ErrorKind.FEATURE_FLAG_DISABLED,
                 )
-        return self._open_session(refs.fetch_branch(branch), SessionMode.rearrange, branch)
+        return self._open_session(
+            refs.fetch_branch(branch), SessionMode.rearrange, branch, refs.get_session_start()
+        )
 
     @contextmanager
     def transaction(
@@ -858,15 +863,19 @@ class Repository:
         if not self.storage.is_low_latency:
             return None
         refs = self._connection.refs.pin()
-        return sorted(refs.fetch_branches()), sorted(refs.fetch_tags())
+        return sorted(refs.fetch_branch_names()), sorted(refs.fetch_tag_names())
 
     def _open_session(
-        self, snapshot_id: SnapshotId, mode: SessionMode, branch: str | None
+        self,
+        snapshot_id: SnapshotId,
+        mode: SessionMode,
+        branch: str | None,
+        start: SessionStart | None = None,
     ) -> Session:
         tree = self._connection.assets.require_tree(snapshot_id)
         preload = self._connection.config.effective_manifest.effective_preload
         start_preload(self._connection.assets, tree, preload)
-        return Session(self._connection, snapshot_id, mode=mode, branch=branch)
+        return Session(self._connection, snapshot_id, mode=mode, branch=branch, start=start)
 
 
 def _require_storage(storage: object) -> None:

@@ -33,13 +33,15 @@ class SpecVersion(IntEnum):
         )
 
 
-class ChunkType(Enum):
+class ChunkType(IntEnum):
     """Where a chunk is stored; ``uninitialized`` if it was never written."""
 
     uninitialized = 0
     native = 1
     virtual = 2
     inline = 3
+
+    __str__ = Enum.__str__
 
 
 class SessionMode(Enum):
@@ -48,3 +50,6 @@ class SessionMode(Enum):
     readonly = 0
     writable = 1
     rearrange = 2
+
+    def __int__(self) -> int:
+        return self.value

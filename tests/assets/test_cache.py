@@ -118,3 +118,17 @@ def test_failures_are_not_cached() -> None:
                 answer.result()
     assert "key" not in cache
     assert cache.get("key", lambda: b"works") == b"works"
+
+
+def test_a_value_that_grew() -> None:
+    """Its new size counts, and evicts others."""
+    sizes = {"a": 1, "b": 2}
+    cache: Cache[str, str] = Cache(4, lambda value: sizes[value])
+    cache.put("a", "a")
+    cache.put("b", "b")
+    sizes["b"] = 4
+    cache.update_size("b")
+    cache.update_size("missing")
+    assert cache.nbytes == 4
+    assert cache.find("a") is None
+    assert cache.find("b") == "b"

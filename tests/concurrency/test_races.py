@@ -135,6 +135,16 @@ def test_two_creators(place: Place, generation: str) -> None:
     assert Repository.open(place.storage).generation == generation
 
 
+def test_creators_of_different_generations(place: Place) -> None:
+    """Whoever creates a repository of another generation at the same time is refused."""
+    racers = [Racers(range(2), 0, generation) for generation in ("v1", "v2", "sequence")]
+    assert sorted(race(place, *racers)) == ["created"] + ["refused"] * 5
+    repository = Repository.open(place.storage)
+    repository.writable_session("main").commit("still the only one", allow_empty=True)
+    markers = {"repo", "refs/branch.main/ref.json", "r/main/ZZZZZZZZ.json"}
+    assert len(markers & {info.key for info in place.storage.list()}) == 1
+
+
 @pytest.mark.parametrize("generation", ICECHUNK_NAMES)
 def test_beside_icechunk(
     s3_place: Place, generation: str, icechunk1: Path, icechunk2: Path

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from icefloe.errors import FormatError
 from icefloe.format import flatbuffer_writer
 from icefloe.format.location_compression import LocationCompression
-from icefloe.format.manifest import decode_manifest, encode_manifest, open_manifest
-from icefloe.format.manifest_edit import edit_manifest
+from icefloe.format.manifest import decode_manifest, encode_manifest
+from icefloe.format.manifest_lookup import open_manifest_file
 from icefloe.model.chunk_payload import ChunkRef, ETag, InlineChunk, LastModified, VirtualChunkRef
 from icefloe.model.ids import ChunkId, ManifestId, NodeId
 from icefloe.model.manifest import ArrayManifest, ChunkPayloads, Manifest
@@ -66,7 +66,7 @@ def write(manifest: Manifest, style: Style | None, spec_version: int) -> bytes:
 
 
 def edit(data: bytes, changes: Manifest, spec_version: int = 2) -> bytes | None:
-    return edit_manifest(open_manifest(data, "a file"), changes, spec_version=spec_version)
+    return open_manifest_file(data, "a file", spec_version=spec_version).edit(changes)
 
 
 @st.composite

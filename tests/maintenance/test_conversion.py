@@ -85,6 +85,9 @@ def test_every_direction(tmp_path: Path, pair: tuple[str, str]) -> None:
     if source != "sequence" and target != "sequence":
         refs = open_refs(_local(tmp_path / "target")).refs
         assert refs.fetch_deleted_tags() == {"gone"}
+        assert "gone" not in refs.fetch_tag_names()
+        with pytest.raises(AlreadyExistsError, match="cannot be reused"):
+            refs.create_tag("gone", refs.fetch_branch("main"))
     session = converted.writable_session("dev")
     group = zarr.open_group(session.store, mode="a")
     group.create_array("after", shape=(3,), dtype="i4")[...] = 7

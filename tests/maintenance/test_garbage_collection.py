@@ -296,6 +296,25 @@ def test_requests(tmp_path: Path) -> None:
     assert (counts["list"], counts["delete_many"], counts["put"], counts["copy"]) == (4, 4, 1, 1)
 
 
+@pytest.mark.parametrize("generation", ["draft", "v1", "v2"])  # sequence has no order
+def test_manifests_are_read_until_no_chunk_is_in_doubt(generation: str) -> None:
+    """Without garbage, the newest manifest settles the matter; the listings are concurrent."""
+    storage = MemoryStorage()
+    repository = Repository.create(storage, UNPACKED, generation=generation)
+    for row in range(4):
+        commit(repository, "a", row, row + 1)
+    counting = CountingStorage(LatencyStorage(storage, read_latency_ms=20))
+    limits = ReadLimits(max_concurrent_manifest_fetches=1)
+    kinds = get_generation(generation)
+    summary = collect_garbage(counting, kinds, older_than=_now(), read_limits=limits)
+    assert (summary.chunks_deleted, summary.manifests_deleted) == (0, 0)
+    manifests = kinds.layout.manifests
+    assert len([key for key in counting.keys("get") if manifests.parse_name(key)]) == 1
+    snapshots = kinds.layout.snapshots
+    assert len([key for key in counting.keys("get") if snapshots.parse_name(key)]) == 5
+    assert counting.most_at_once("list") == 4
+
+
 def _garbage_and_session(generation: str) -> tuple[MemoryStorage, Repository, str]:
     storage = MemoryStorage()
     repository = Repository.create(storage, UNPACKED, generation=generation)

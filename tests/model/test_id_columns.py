@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 
 from icefloe.errors import InvalidInputError
 from icefloe.format.ids import to_id_rows
-from icefloe.model.id_columns import IdSet, find_unique_rows, format_names, parse_names
+from icefloe.model.id_columns import (
+    IdSet,
+    MarkedIds,
+    find_unique_rows,
+    format_names,
+    parse_names,
+)
 from icefloe.model.ids import ChunkId
 
 # Few values per byte, including zero, give ids that are equal or differ in the last byte.
@@ -58,4 +64,19 @@ def test_sets(parts: list[list[ChunkId]], candidates: list[ChunkId]) -> None:
     everything = to_id_rows([object_id for part in parts for object_id in part], ChunkId)
     assert format_names(find_unique_rows(everything)) == [
         str(object_id) for object_id in sorted(model)
+    ]
+
+
+@given(st.lists(ids), st.lists(st.lists(ids)), st.data())
+def test_marks(members: list[ChunkId], parts: list[list[ChunkId]], data: st.DataObject) -> None:
+    """Ids of a fixed set are marked, others are ignored, and the last mark is noticed at once."""
+    marked = MarkedIds(to_id_rows(members, ChunkId))
+    model: set[ChunkId] = set()
+    for part in parts:
+        ours = data.draw(st.lists(st.sampled_from(members))) if members else []
+        marked.mark(to_id_rows([*part, *ours], ChunkId))
+        model |= {*part, *ours}
+        assert marked.are_all_marked() == model.issuperset(members)
+    assert marked.contains(to_id_rows(members, ChunkId)).tolist() == [
+        member in model for member in members
     ]

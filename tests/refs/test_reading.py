@@ -12,6 +12,7 @@ import pytest
 
 from icefloe.assets import Assets
 from icefloe.errors import (
+    AbsentOrDeniedError,
     ErrorKind,
     FormatError,
     PermissionDeniedError,
@@ -26,7 +27,7 @@ from icefloe.format.ref_json import encode_ref
 from icefloe.format.snapshot import decode_snapshot, encode_snapshot
 from icefloe.model.config import RepositoryConfig
 from icefloe.model.ids import INITIAL_SNAPSHOT_ID, SnapshotId
-from icefloe.model.snapshot import Snapshot
+from icefloe.model.snapshot import Snapshot, SnapshotInfo
 from icefloe.refs import create_refs, fetch_spec_version, is_repository, open_refs
 from icefloe.storage import LocalStorage, MemoryStorage
 from support.counting_refs_storage import CountingStorage
@@ -102,24 +103,26 @@ def test_references_pickle(golden: Golden) -> None:
         assert theirs.fetch_branches() == ours.fetch_branches()
 
 
-def test_two_requests_are_concurrent() -> None:
-    """In version 1 the branch main and the configuration are fetched at the same time."""
+def test_requests_are_concurrent() -> None:
+    """The files of versions 1 and 2 are requested at the same time, if requests take time."""
 
     class Meeting(MemoryStorage):
-        """Responds to each of two requests only after both have arrived."""
+        """Responds to each of three requests only after all have arrived."""
 
-        meeting = threading.Barrier(2, timeout=20)
+        is_low_latency = False
+        meeting = threading.Barrier(3, timeout=20)
 
         def get(
             self, key: str, byte_range: ByteRange | None = None, *, max_bytes: int | None = None
         ) -> Fetched:
-            if key in ("refs/branch.main/ref.json", "config.yaml"):
+            if key in ("repo", "refs/branch.main/ref.json", "config.yaml"):
                 self.meeting.wait()
             return super().get(key, byte_range, max_bytes=max_bytes)
 
-    storage = Meeting()
-    create_refs(storage, generation=V1)
-    assert open_refs(storage).opening_refs.fetch_branch("main") == INITIAL_SNAPSHOT_ID
+    for generation in (V1, V2):
+        storage = Meeting()
+        create_refs(storage, generation=generation)
+        assert open_refs(storage).opening_refs.fetch_branch("main") == INITIAL_SNAPSHOT_ID
 
 
 @every_golden
@@ -163,6 +166,9 @@ def test_history_from_a_cache(generation: Generation) -> None:
         def fetch_snapshot(self, snapshot_id: SnapshotId) -> Snapshot:
             return self[snapshot_id]
 
+        def fetch_snapshot_info(self, snapshot_id: SnapshotId) -> SnapshotInfo:
+            return self[snapshot_id].get_info()
+
     storage = CountingStorage(MemoryStorage())
     create_refs(storage, generation=generation)
     opened, assets = open_refs(storage), Assets(storage, generation)
@@ -187,7 +193,7 @@ def test_nothing_is_listed(generation: Generation) -> None:
         def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
             if self.is_listable:
                 return super().list(prefix)
-            raise PermissionDeniedError(f"not allowed to list {prefix}")
+            raise AbsentOrDeniedError(f"not allowed to list {prefix}")
 
     storage = Unlistable()
     storage.is_listable = generation is SEQUENCE
@@ -251,7 +257,7 @@ def test_no_repository() -> None:
         match=r"neither 'repo' nor 'refs/branch\.main/ref\.json' nor 'state\.json' nor 'r/main/'",
     ):
         open_refs(storage)
-    assert storage.requests.total() == 6
+    assert storage.requests.total() == 5
 
 
 def test_unfinished_conversion() -> None:

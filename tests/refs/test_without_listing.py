@@ -8,7 +8,7 @@ import pytest
 import zarr
 
 import icefloe
-from icefloe.errors import ObjectNotFoundError, PermissionDeniedError
+from icefloe.errors import AbsentOrDeniedError, ObjectNotFoundError, PermissionDeniedError
 from icefloe.format.generation import SEQUENCE
 from icefloe.storage import MemoryStorage
 from icefloe.storage.forwarding import ForwardingStorage, Request
@@ -26,11 +26,11 @@ class UnlistableStorage(ForwardingStorage):
 
     def _intercept(self, request: Request, run: Callable[[], T]) -> T:
         if request.name in ("list", "list_first"):
-            raise PermissionDeniedError("may not list")
+            raise AbsentOrDeniedError("may not list")
         try:
             return run()
         except ObjectNotFoundError as error:
-            raise PermissionDeniedError(f"{request.keys[0]}: may not read") from error
+            raise AbsentOrDeniedError(f"{request.keys[0]}: may not read") from error
 
 
 def test_everything_but_listing(generation: Generation) -> None:

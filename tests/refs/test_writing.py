@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import combinations
+from itertools import permutations
+from queue import Queue
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,6 +26,7 @@ from icefloe.errors import (
     StorageError,
 )
 from icefloe.format.generation import DRAFT, GENERATIONS, SEQUENCE, V1, V2, find_generation
+from icefloe.format.keys import CONFIG, CREATION
 from icefloe.model.config import RepositoryConfig
 from icefloe.model.ids import INITIAL_SNAPSHOT_ID, SnapshotId
 from icefloe.model.repo_info import (
@@ -87,24 +91,65 @@ def test_creating_twice(refs: Refs, storage: Storage, other: Generation) -> None
     "winner, loser",
     [
         pytest.param(winner, loser, id=f"{winner.name}-{loser.name}")
-        for winner, loser in combinations(PUBLISHING_KEYS, 2)
+        for winner, loser in permutations(PUBLISHING_KEYS, 2)
     ],
 )
 def test_concurrent_creators(winner: Generation, loser: Generation) -> None:
-    """Of two generations created concurrently, the newer exists, and the other creator raises."""
+    """Of two generations created concurrently, the first exists, and the other creator raises."""
+    first_is_publishing, errors = Event(), Queue[AlreadyExistsError | None]()
 
     class Racing(MemoryStorage):
-        """Creates the newer generation right before the older one exists."""
+        """Publishes the first repository while its other creator waits."""
 
         def put(self, key: str, data: bytes | memoryview, mode: PutMode = Overwrite()) -> Version:  # noqa: B008
-            if key == PUBLISHING_KEYS[loser]:
-                create_refs(self, generation=winner)
+            if key == PUBLISHING_KEYS[winner]:
+                first_is_publishing.set()
+                assert errors.empty()
+                time.sleep(0.3)
             return super().put(key, data, mode)
 
     storage = Racing()
-    with pytest.raises(AlreadyExistsError):
-        create_refs(storage, generation=loser)
-    assert open_refs(storage).refs.generation is winner
+
+    def create_second() -> None:
+        first_is_publishing.wait()
+        try:
+            create_refs(storage, generation=loser, config=RepositoryConfig())
+        except AlreadyExistsError as error:
+            errors.put(error)
+        else:
+            errors.put(None)
+
+    thread = Thread(target=create_second)
+    thread.start()
+    create_refs(storage, generation=winner)
+    thread.join()
+    assert isinstance(errors.get(), AlreadyExistsError)
+    opened = open_refs(storage)
+    assert opened.refs.generation is winner
+    assert opened.config is None
+    assert not {info.key for info in storage.list()} & {CREATION, CONFIG}
+
+
+def test_a_creator_that_finds_the_claim_released(generation: Generation) -> None:
+    """A repository that was created after the first check is found by the second."""
+
+    class Slow(MemoryStorage):
+        """Creates another repository right before the claim."""
+
+        is_first = True
+
+        def put(self, key: str, data: bytes | memoryview, mode: PutMode = Overwrite()) -> Version:  # noqa: B008
+            if key == CREATION and self.is_first:
+                self.is_first = False
+                create_refs(self, generation=V1)
+            return super().put(key, data, mode)
+
+    storage = Slow()
+    with pytest.raises(AlreadyExistsError, match="already exists"):
+        create_refs(storage, generation=generation, config=RepositoryConfig())
+    opened = open_refs(storage)
+    assert opened.refs.generation is V1
+    assert opened.config is None
 
 
 def test_an_interrupted_creation_can_be_repeated(generation: Generation) -> None:
@@ -199,6 +244,7 @@ def test_tags(refs: Refs, storage: Storage) -> None:
     first = commit(refs, storage)
     refs.create_tag("v1", first)
     assert open_refs(storage).refs.fetch_tags() == {"v1": first}
+    assert refs.fetch_tag_names() == {"v1"}
     assert refs.fetch_tag("v1") == first
     with pytest.raises(AlreadyExistsError, match="cannot be moved"):
         refs.create_tag("v1", refs.generation.initial_snapshot_id)
@@ -211,6 +257,7 @@ def test_tags(refs: Refs, storage: Storage) -> None:
         return
     refs.delete_tag("v1")
     assert refs.fetch_tags() == {}
+    assert refs.fetch_tag_names() == set()
     assert refs.fetch_deleted_tags() == {"v1"}
     with pytest.raises(AlreadyExistsError) as caught:
         refs.create_tag("v1", first)

@@ -18,9 +18,9 @@ from icefloe.storage.conditional_put import (
     RequestNotProcessedError,
     ResponseLostError,
     RetryPolicy,
-    is_same_version,
     put_conditionally,
 )
+from icefloe.storage.interface import is_same_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable

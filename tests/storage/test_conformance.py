@@ -254,12 +254,32 @@ def test_max_bytes(storage: Storage) -> None:
     assert bytes(storage.get("snapshots/A", From(10), max_bytes=0).data) == b""
 
 
+def test_get_if_changed(storage: Storage) -> None:
+    """An object is fetched unless it has the version of a put or a read."""
+    written = storage.put("repo", CONTENT)
+    assert storage.get_if_changed("repo", written) is None
+    assert storage.get_if_changed("repo", storage.get("repo").info.version) is None
+    assert storage.get_if_changed("repo", storage.head("repo").version) is None
+    storage.put("repo", b"changed", UpdateIfMatch(written))
+    fetched = storage.get_if_changed("repo", written)
+    assert fetched is not None
+    assert fetched == storage.get("repo")
+    assert storage.get_if_changed("repo", fetched.info.version) is None
+    with pytest.raises(StorageError, match="7 bytes"):
+        storage.get_if_changed("repo", written, max_bytes=6)
+    assert storage.get_if_changed("repo", Version()) == fetched
+    with pytest.raises(InvalidInputError):
+        storage.get_if_changed("../repo", written)
+
+
 def test_missing_objects(storage: Storage) -> None:
     """Every operation on a missing object raises the same error."""
-    storage.put("a/b", CONTENT)
+    version = storage.put("a/b", CONTENT)
     for key in ("nothing", "a", "a/c", "snapshots/X"):
         with pytest.raises(ObjectNotFoundError):
             storage.get(key)
+        with pytest.raises(ObjectNotFoundError):
+            storage.get_if_changed(key, version)
         with pytest.raises(ObjectNotFoundError):
             storage.get(key, Last(2))
         with pytest.raises(ObjectNotFoundError):

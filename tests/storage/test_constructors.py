@@ -34,6 +34,7 @@ from icefloe.storage import (
     tigris_storage,
 )
 from icefloe.storage.credentials import AzureCredentials
+from icefloe.storage.object_store.reader import open_reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,10 +99,10 @@ def test_gcs_clients() -> None:
         gcs_storage(bucket="b", prefix="p", bearer_token=SECRET),
         gcs_storage(bucket="b", prefix="p", anonymous=True, config={"allow_http": "true"}),
     ):
-        storage._open_clients()
+        open_reader(storage)
     bad = gcs_storage(bucket="b", prefix="p", service_account_key=key)
     with pytest.raises(InvalidInputError) as raised:
-        bad._open_clients()
+        open_reader(bad)
     assert raised.value.kind is ErrorKind.STORAGE_CONFIG
 
 
@@ -175,6 +176,9 @@ def test_headers_of_reads_and_writes() -> None:
         (lambda: local_filesystem_storage(""), "'.'"),
         (lambda: storage_from_url("ftp://example.org/x"), "expected a path or one of"),
         (lambda: storage_from_url("s3://b/p?x=1"), "query"),
+        (lambda: storage_from_url("s3://b/p?durable=false"), "query"),
+        (lambda: storage_from_url("file:///data/repo?durable=no"), "query"),
+        (lambda: storage_from_url("file:///data/repo?durable=false#x"), "query"),
         (lambda: storage_from_url("file://data/repo"), "three slashes"),
         (lambda: storage_from_url(""), "s3://bucket/prefix"),
         (lambda: storage_from_url("file://"), "'.'"),
@@ -247,10 +251,10 @@ def test_unsupported_checksums_raise() -> None:
     for algorithm in ChecksumAlgorithm:
         storage = s3_storage(bucket="b", prefix="p", checksum_algorithm=algorithm, anonymous=True)
         if algorithm in {ChecksumAlgorithm.Sha256, ChecksumAlgorithm.Crc64Nvme}:
-            storage._open_clients()
+            open_reader(storage)
         else:
             with pytest.raises(InvalidInputError, match="use Sha256 or Crc64Nvme"):
-                storage._open_clients()
+                open_reader(storage)
 
 
 def test_weakly_consistent_tigris_is_read_only() -> None:

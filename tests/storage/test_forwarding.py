@@ -14,7 +14,15 @@ import pytest
 from icefloe.errors import InvalidInputError, ObjectNotFoundError, StorageError
 from icefloe.model.byte_range import Bounded
 from icefloe.model.storage_settings import StorageSettings
-from icefloe.storage import Create, Fresh, LatencyStorage, LocalStorage, MemoryStorage, Storage
+from icefloe.storage import (
+    Create,
+    Fresh,
+    LatencyStorage,
+    LocalStorage,
+    MemoryStorage,
+    Storage,
+    Version,
+)
 from icefloe.storage.forwarding import ForwardingStorage
 from support.counting_storage import CountingStorage, overlapping
 from support.faulty_storage import FaultyStorage
@@ -23,11 +31,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-async def use_everything(storage: Storage) -> None:
+async def use_everything(storage: ForwardingStorage) -> None:
     """Make every kind of request once."""
     storage.put("a", b"0123456789", Create())
     await storage.put_async("b", b"0123")
     storage.get("a")
+    storage.get_if_changed("a", Version())
+    storage.get_if_changed("a", storage.inner.head("a").version)
     storage.get_ranges("a", [Bounded(0, 2), Bounded(4, 5)])
     storage.get_bytes("a", 1, 4)
     await storage.get_bytes_async("a", 2, 5)
@@ -46,6 +56,8 @@ def test_every_request_is_recorded_once() -> None:
         ("put", ("a",), 10),
         ("put_async", ("b",), 4),
         ("get", ("a",), 10),
+        ("get_if_changed", ("a",), 10),
+        ("get_if_changed", ("a",), 0),
         ("get_ranges", ("a",), 3),
         ("get_bytes", ("a",), 4),
         ("get_bytes_async", ("a",), 5),

@@ -21,10 +21,13 @@ from icefloe.storage import (
     Fresh,
     HttpStorage,
     LocalStorage,
+    Storage,
     UpdateIfMatch,
     Version,
+    gcs_storage,
     http_storage,
 )
+from support.conditional_web_server import conditional_web_server
 from support.web_servers import web_server
 
 if TYPE_CHECKING:
@@ -67,6 +70,37 @@ def test_reading(storage: HttpStorage) -> None:
     assert bytes(storage.get("chunks/R", Bounded(2, 5), max_bytes=3).data) == b"234"
     with pytest.raises(StorageError, match="10 bytes"):
         storage.get("chunks/R", max_bytes=9)
+
+
+@pytest.mark.parametrize("service", ["http", "gcs"])
+@pytest.mark.parametrize("checks", [True, False])
+def test_an_unchanged_object_is_not_sent(service: str, checks: bool) -> None:  # noqa: FBT001
+    """One request; a server that ignores the condition sends the object, which is compared."""
+    with conditional_web_server({"/bucket/repo": b"first"}, checks=checks) as server:
+        storage: Storage
+        if service == "http":
+            storage = http_storage(f"{server.url}/bucket")
+        else:
+            config = {"google_base_url": server.url, "allow_http": "true"}
+            storage = gcs_storage(bucket="bucket", prefix="", anonymous=True, config=config)
+        version = storage.get("repo").info.version
+        server.answers.clear()
+        assert storage.get_if_changed("repo", version) is None
+        assert server.answers == [(304, b"") if checks else (200, b"first")]
+        server.files["/bucket/repo"] = b"second"
+        fetched = storage.get_if_changed("repo", version)
+        assert fetched is not None
+        assert bytes(fetched.data) == b"second"
+
+
+def test_an_object_without_entity_tag_is_sent() -> None:
+    """Without a version to compare, the object counts as changed."""
+    with conditional_web_server({"/repo": b"first"}, tells=False) as server:
+        storage = http_storage(server.url)
+        fetched = storage.get_if_changed("repo", storage.get("repo").info.version)
+        assert fetched is not None
+        assert bytes(fetched.data) == b"first"
+        assert [asked.get("If-None-Match") for asked in server.asked] == [None, None]
 
 
 def test_ranges_past_the_end_raise(storage: HttpStorage) -> None:

@@ -6,6 +6,10 @@ import ctypes
 import errno
 import fcntl
 import os
+import pickle
+import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -21,14 +25,19 @@ from icefloe.errors import (
     StorageError,
 )
 from icefloe.model.byte_range import Bounded
+from icefloe.model.storage_settings import StorageSettings
 from icefloe.storage import (
     Create,
     Fresh,
     LocalStorage,
     Overwrite,
     PutMode,
+    Storage,
     UpdateIfMatch,
     Version,
+    directory_lock,
+    local_filesystem_storage,
+    storage_from_url,
     write_back,
 )
 from icefloe.storage import local as local_module
@@ -146,6 +155,29 @@ def test_create_without_hard_links(storage: LocalStorage, monkeypatch: pytest.Mo
     for thread in threads:
         thread.join()
     assert sorted(results) == [False] * 7 + [True]
+
+
+def test_locks_of_suspended_processes(
+    root: Path, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A put waits for a suspended process up to a limit; the error names the process."""
+    storage.put("repo", b"0")
+    script = (
+        "import fcntl, os, sys, time; fd = os.open(sys.argv[1], os.O_RDONLY);"
+        "fcntl.flock(fd, fcntl.LOCK_EX); print(flush=True); time.sleep(600)"
+    )
+    command = [sys.executable, "-c", script, str(root)]
+    monkeypatch.setattr(directory_lock, "MAX_WAIT_S", 0.2)
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        holder.send_signal(signal.SIGSTOP)
+        try:
+            with pytest.raises(StorageError, match=f"process {holder.pid} has locked"):
+                storage.put("repo", b"1")
+        finally:
+            holder.kill()
+    storage.put("repo", b"1")
 
 
 def test_locks_where_directories_cannot_be_locked(
@@ -351,7 +383,19 @@ def test_unreadable_directories_are_not_flushed(
     assert watched.count("link") == 1
 
 
-def test_non_durable_storages_flush_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda root: local_filesystem_storage(root, durable=False),
+        lambda root: Storage.new_local_filesystem(root, durable=False),
+        lambda root: storage_from_url(f"{root.as_uri()}?durable=false"),
+        lambda root: pickle.loads(pickle.dumps(LocalStorage(root, durable=False))),  # noqa: S301
+        lambda root: LocalStorage(root, durable=False).with_settings(StorageSettings()),
+    ],
+)
+def test_non_durable_storages_flush_nothing(
+    root: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], Storage]
+) -> None:
     """With ``durable=False`` no put waits for the disk, and conditions still hold."""
 
     def no_flush(_: int) -> None:
@@ -359,11 +403,20 @@ def test_non_durable_storages_flush_nothing(root: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(os, "fsync", no_flush)
     monkeypatch.setattr(write_back, "sync_file_system", no_flush)
-    storage = LocalStorage(root, durable=False)
+    storage = make(root)
     storage.put("chunks/A", b"x", Fresh())
     version = storage.put("refs/main", b"x", Create())
     storage.put("refs/main", b"y", UpdateIfMatch(version))
     storage.delete_many(["refs/main"])
+
+
+def test_repr_has_the_options(root: Path) -> None:
+    """The repr has the options that are not the default."""
+    assert repr(LocalStorage(root)) == f"LocalStorage({str(root)!r})"
+    scratch = LocalStorage(root, durable=False)
+    assert repr(scratch) == f"LocalStorage({str(root)!r}, durable=False)"
+    linked = LocalStorage(root, follow_symlinks=True)
+    assert repr(linked) == f"LocalStorage({str(root)!r}, follow_symlinks=True)"
 
 
 def test_fresh_puts_are_three_system_calls(

@@ -161,9 +161,9 @@ def pipeline_in_a_new_process(code: str = "", **environment: str) -> str:
 import zarr
 {code}
 import icefloe
-import icefloe.session
+from icefloe.store.codec_pipeline import SmallChunkPipeline
 repository = icefloe.Repository.create(icefloe.in_memory_storage())
-assert icefloe.store.codec_pipeline.SmallChunkPipeline is not zarr.registry.get_pipeline_class()
+assert SmallChunkPipeline is not zarr.registry.get_pipeline_class()
 repository.readonly_session("main").store
 print(zarr.registry.get_pipeline_class())
 """

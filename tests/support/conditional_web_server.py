@@ -22,11 +22,13 @@ CHANGED_AT_SECONDS = 1_704_067_210
 
 @dataclass
 class WebFiles:
-    """What the server offers, and what it was asked for."""
+    """What the server offers, what it was asked for, and the bodies it sent with which status."""
 
     files: dict[str, bytes]
     url: str = ""
     asked: list[dict[str, str]] = field(default_factory=list)
+    answers: list[tuple[int, bytes]] = field(default_factory=list)
+    num_connections: int = 0
 
 
 def etag_of(data: bytes) -> str:
@@ -61,6 +63,10 @@ def conditional_web_server(
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
+        def setup(self) -> None:
+            offered.num_connections += 1
+            super().setup()
+
         def do_HEAD(self) -> None:
             self.do_GET()
 
@@ -72,6 +78,8 @@ def conditional_web_server(
                 self._answer(401, {}, b"")
             elif data is None:
                 self._answer(404, {}, b"")
+            elif checks and self.headers.get("If-None-Match") == etag_of(data):
+                self._answer(304, {"ETag": etag_of(data)}, b"")
             elif checks and not self._condition_holds(data):
                 self._answer(412, {}, b"")
             else:
@@ -100,10 +108,12 @@ def conditional_web_server(
             self._answer(206, headers, data[start:end])
 
         def _answer(self, status: int, headers: dict[str, str], data: bytes) -> None:
+            offered.answers.append((status, data))
             self.send_response(status)
             for name, value in headers.items():
                 self.send_header(name, value)
-            self.send_header("Content-Length", str(len(data)))
+            if status != 304:
+                self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             if self.command != "HEAD":
                 self.wfile.write(data)

@@ -28,6 +28,7 @@ from icefloe.model.manifest_config import (
     ManifestSplitDimCondition,
     ManifestSplittingConfig,
 )
+from icefloe.refs import creation_claim
 from icefloe.repository import Repository
 from icefloe.storage import Fresh, LocalStorage, Overwrite, s3_storage
 from icefloe.storage.forwarding import ForwardingStorage, Request
@@ -240,6 +241,7 @@ def main(place: str, scenario: str, generation: str, settings: str) -> None:
     _ = get_generation(generation).codec
     if generation == "draft":
         import_module("pandas")
+    creation_claim.PATIENCE_S = 0.1
     creates = scenario == "create"
     if not creates:
         run_in_child(lambda: prepare(open_place(place, "prepared"), generation, config))

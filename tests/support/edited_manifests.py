@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from icefloe.assets import assets
-from icefloe.format import flatbuffers_codec, manifest_edit
+from icefloe.format import manifest_edit, manifest_lookup
 from icefloe.format.manifest_edit import edit_manifest
 from icefloe.transaction import flush
 
@@ -28,7 +28,7 @@ def note_edits(patch: pytest.MonkeyPatch) -> list[bool]:
         tries.append(data is not None)
         return data
 
-    patch.setattr(flatbuffers_codec, "edit_manifest", note)
+    patch.setattr(manifest_lookup, "edit_manifest", note)
     return tries
 
 
@@ -39,5 +39,5 @@ def edit_wherever_possible() -> Iterator[list[bool]]:
         patch.setattr(flush, "_MAX_SMALL_ARRAY_REFS", -1)
         patch.setattr(flush, "_MIN_REFS_PER_CHANGE", 0)
         patch.setattr(manifest_edit, "_MIN_SIZE_RATIO", 0)
-        patch.setattr(assets.Assets, "is_manifest_cached", lambda *_: False)
+        patch.setattr(assets.Assets, "is_manifest_decoded", lambda *_: False)
         yield note_edits(patch)

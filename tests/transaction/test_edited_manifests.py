@@ -136,7 +136,7 @@ def test_many_chunks(storage: CountingStorage, edits: list[bool], rows: slice) -
 
 
 def test_a_manifest_in_memory(storage: CountingStorage, edits: list[bool]) -> None:
-    """What was read already is written from memory, and stays there."""
+    """A manifest that was decoded is rewritten from memory, and stays there."""
     repository = Repository.open(storage)
     expected = values(repository)
     storage.forget()

@@ -19,8 +19,9 @@ from icefloe.errors import (
 )
 from icefloe.format.envelope import MAX_FLATBUFFER_SIZE
 from icefloe.model.config import CachingConfig
+from icefloe.model.lazy_nodes import LazyNodes
 from icefloe.model.manifest import Manifest
-from icefloe.model.ref_finder import RefFinder
+from icefloe.model.ref_finder import IndexedRefs
 from icefloe.model.snapshot import ManifestFileInfo
 from icefloe.model.transaction_log import NODE_SETS
 from icefloe.model.tree import Tree
@@ -29,10 +30,15 @@ from icefloe.storage.interface import Create, Fresh
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from icefloe.format.generation import Generation
     from icefloe.format.location_compression import LocationCompression
+    from icefloe.format.metadata_codec import ManifestFile
     from icefloe.model.ids import AttributesId, ChunkId, ManifestId, NodeId, SnapshotId
-    from icefloe.model.snapshot import Snapshot
+    from icefloe.model.ref_finder import RefFinder
+    from icefloe.model.snapshot import Snapshot, SnapshotFiles, SnapshotInfo
     from icefloe.model.transaction_log import TransactionLog
     from icefloe.storage.interface import Fetched, Storage
 
@@ -46,6 +52,7 @@ _BYTES_PER_CHANGE = 16
 _BYTES_PER_ENTRY = 200
 _MAX_THREADS = 64
 _MAX_MANIFEST_FILES_BYTES = 64 << 20
+_MAX_SNAPSHOT_FILES_BYTES = 16 << 20
 _MAX_ATTRIBUTES_BYTES = 64 << 20
 
 
@@ -77,22 +84,51 @@ class EncodedSnapshot:
 
 
 class LoadedManifest:
-    """A decoded manifest, with a chunk index per array, built when the array is first read."""
+    """A manifest as a file for lookups, or decoded, with a finder for each array that was read."""
 
-    __slots__ = ("_finders", "manifest")
+    __slots__ = ("_finders", "_lock", "_report_size", "content")
 
-    def __init__(self, manifest: Manifest) -> None:
-        self.manifest = manifest
+    def __init__(
+        self, content: Manifest | ManifestFile, report_size: Callable[[], None] = lambda: None
+    ) -> None:
+        """``report_size`` is called after the size changed."""
+        self.content = content
+        self._report_size = report_size
         self._finders: dict[NodeId, RefFinder | None] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def nbytes(self) -> int:
+        """The size in memory, in bytes."""
+        if isinstance(self.content, Manifest):
+            # Finders are built later and take eight bytes for each reference.
+            return self.content.nbytes + 8 * len(self.content)
+        return self.content.nbytes
 
     def get_finder(self, node_id: NodeId) -> RefFinder | None:
-        """Return the chunk index of an array, or None if the manifest has no chunks of it."""
+        """Return the finder of an array, or None if the manifest has no chunks of it."""
         try:
             return self._finders[node_id]
         except KeyError:
-            refs = self.manifest.get_array(node_id)
-            finder = self._finders[node_id] = None if refs is None else RefFinder(refs)
+            finder = self._finders[node_id] = self._make_finder(node_id)
             return finder
+
+    def decode(self) -> Manifest:
+        """Decode the manifest, and replace its file."""
+        with self._lock:
+            if isinstance(self.content, Manifest):
+                return self.content
+            manifest = self.content = self.content.read_manifest()
+            self._finders = {}
+        self._report_size()
+        return manifest
+
+    def _make_finder(self, node_id: NodeId) -> RefFinder | None:
+        content = self.content
+        if not isinstance(content, Manifest):
+            return content.find_refs(node_id, self.decode)
+        refs = content.get_array(node_id)
+        return None if refs is None else IndexedRefs(refs)
 
 
 class Assets:
@@ -118,10 +154,14 @@ class Assets:
         self._trees: Cache[SnapshotId, Tree] = Cache(
             limits.effective_num_snapshot_nodes * _BYTES_PER_NODE, _estimate_tree_bytes
         )
+        # Snapshots of which only some fields were read are cached as bytes.
+        self._snapshot_files: Cache[SnapshotId, bytes | memoryview] = Cache(
+            min(limits.effective_num_snapshot_nodes * _BYTES_PER_NODE, _MAX_SNAPSHOT_FILES_BYTES),
+            len,
+        )
         self._manifests: Cache[ManifestId, LoadedManifest] = Cache(
             limits.effective_num_chunk_refs * _BYTES_PER_REF,
-            # Finders are built later and take eight bytes per row.
-            lambda loaded: loaded.manifest.nbytes + 8 * len(loaded.manifest) + _BYTES_PER_ENTRY,
+            lambda loaded: loaded.nbytes + _BYTES_PER_ENTRY,
         )
         # Manifests that are edited but not read are cached as bytes.
         self._manifest_files: Cache[ManifestId, bytes | memoryview] = Cache(
@@ -161,19 +201,47 @@ class Assets:
         """Fetch a snapshot."""
         return self.fetch_tree(snapshot_id).snapshot
 
+    def fetch_snapshot_info(self, snapshot_id: SnapshotId) -> SnapshotInfo:
+        """Fetch the history entry of a snapshot, without decoding its nodes."""
+        tree = self._trees.find(snapshot_id)
+        if tree is not None:
+            return tree.snapshot.get_info()
+        key, data = self._fetch_snapshot_file(snapshot_id)
+        self._snapshot_files.put(snapshot_id, data)
+        return self._codec.decode_snapshot_info(data, key, snapshot_id, self._fetch_attributes)
+
+    def fetch_snapshot_files(self, snapshot_id: SnapshotId) -> SnapshotFiles:
+        """Fetch which files a snapshot refers to; does not cache."""
+        key, data = self._fetch_snapshot_file(snapshot_id)
+        return self._codec.decode_snapshot_files(data, key, snapshot_id, self._fetch_attributes)
+
+    def fetch_chunk_ids(self, manifest_id: ManifestId) -> NDArray[np.uint8]:
+        """Fetch the ids of the chunk files of a manifest, a row each; does not cache."""
+        key, data = self._fetch_manifest_file(manifest_id)
+        return self._codec.decode_chunk_ids(data, key, manifest_id)
+
     def load_manifest(self, manifest_id: ManifestId) -> LoadedManifest:
-        """Fetch a manifest, with an index for lookups of single chunks."""
+        """Fetch a manifest for lookups of single chunks."""
         return self._manifests.get(
-            manifest_id, lambda: LoadedManifest(self._fetch_manifest(manifest_id))
+            manifest_id,
+            lambda: self._open_manifest(manifest_id, *self._fetch_manifest_file(manifest_id)),
         )
 
     def is_manifest_cached(self, manifest_id: ManifestId) -> bool:
         """Whether a manifest is cached."""
         return manifest_id in self._manifests
 
+    def is_manifest_decoded(self, manifest_id: ManifestId) -> bool:
+        """Whether a manifest is cached and decoded."""
+        loaded = self._manifests.find(manifest_id)
+        return loaded is not None and isinstance(loaded.content, Manifest)
+
     def fetch_manifest(self, manifest_id: ManifestId) -> Manifest:
-        """Fetch a manifest."""
-        return self.load_manifest(manifest_id).manifest
+        """Fetch and decode a manifest."""
+        loaded = self._manifests.get(
+            manifest_id, lambda: LoadedManifest(self._fetch_manifest(manifest_id))
+        )
+        return loaded.decode()
 
     def fetch_transaction_log(self, snapshot_id: SnapshotId) -> TransactionLog:
         """Fetch the transaction log of a snapshot."""
@@ -221,12 +289,18 @@ class Assets:
         Returns the entry and the file of the new manifest, which has the id of ``changes``; or the
         decoded manifest ``before`` if its file cannot be edited.
         """
-        key, old_data = self._fetch_manifest_file(before.id)
-        edited = self._codec.edit_manifest(old_data, key, before.id, changes)
-        if isinstance(edited, Manifest):
-            self._manifests.put(before.id, LoadedManifest(edited))
-            return edited
-        self._manifest_files.put(before.id, old_data)
+        loaded, old_data = self._manifests.find(before.id), None
+        if loaded is None or isinstance(loaded.content, Manifest):
+            key, old_data = self._fetch_manifest_file(before.id)
+            loaded = self._open_manifest(before.id, key, old_data)
+        content = loaded.content
+        edited = None if isinstance(content, Manifest) else content.edit(changes)
+        if edited is None:
+            manifest = loaded.decode()
+            self._manifests.put(before.id, loaded)
+            return manifest
+        if old_data is not None:
+            self._manifest_files.put(before.id, old_data)
         self._manifest_files.put(changes.id, edited)
         info = ManifestFileInfo(changes.id, len(edited), before.num_chunk_refs)
         return info, EncodedFile(self._layout.manifests.format_key(changes.id), edited)
@@ -294,9 +368,13 @@ class Assets:
             raise first_error
         return [future.result() for future in futures]
 
-    def _fetch_snapshot(self, snapshot_id: SnapshotId) -> Snapshot:
+    def _fetch_snapshot_file(self, snapshot_id: SnapshotId) -> tuple[str, bytes | memoryview]:
         key = self._layout.snapshots.format_key(snapshot_id)
-        data = fetch_file(self.storage, key).data
+        cached = self._snapshot_files.find(snapshot_id)
+        return key, fetch_file(self.storage, key).data if cached is None else cached
+
+    def _fetch_snapshot(self, snapshot_id: SnapshotId) -> Snapshot:
+        key, data = self._fetch_snapshot_file(snapshot_id)
         return self._codec.decode_snapshot(data, key, snapshot_id, self._fetch_attributes)
 
     def _fetch_attributes(self, attributes_id: AttributesId) -> tuple[str, bytes | memoryview]:
@@ -321,6 +399,12 @@ class Assets:
         key, data = self._fetch_manifest_file(manifest_id)
         return self._codec.decode_manifest(data, key, manifest_id)
 
+    def _open_manifest(
+        self, manifest_id: ManifestId, key: str, data: bytes | memoryview
+    ) -> LoadedManifest:
+        content = self._codec.open_manifest(data, key, manifest_id)
+        return LoadedManifest(content, lambda: self._manifests.update_size(manifest_id))
+
     def _fetch_manifest_file(self, manifest_id: ManifestId) -> tuple[str, bytes | memoryview]:
         key = self._layout.manifests.format_key(manifest_id)
         cached = self._manifest_files.find(manifest_id)
@@ -338,7 +422,10 @@ class Assets:
 
 
 def _estimate_tree_bytes(tree: Tree) -> int:
-    return sum(len(node.user_data) + _BYTES_PER_NODE for node in tree.snapshot.nodes)
+    nodes = tree.snapshot.nodes
+    if isinstance(nodes, LazyNodes):
+        return len(nodes) * _BYTES_PER_NODE + nodes.nbytes
+    return sum(len(node.user_data) + _BYTES_PER_NODE for node in nodes)
 
 
 def _estimate_log_bytes(log: TransactionLog) -> int:

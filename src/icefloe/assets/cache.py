@@ -81,6 +81,14 @@ class Cache(Generic[K, V]):
                 _, (_, evicted_bytes) = self._values.popitem(last=False)
                 self._nbytes -= evicted_bytes
 
+    def update_size(self, key: K) -> None:
+        """Measure a cached value again, after it changed; evict values if the cache is full."""
+        with self._lock:
+            value, old_size = self._values.pop(key, (None, 0))
+            self._nbytes -= old_size
+        if value is not None:
+            self.put(key, value)
+
     def _end_load(self, key: K) -> None:
         with self._lock:
             del self._loading[key]

@@ -10,10 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import warnings
-from typing import Final
-
-from icefloe.errors import ErrorKind, InvalidInputError
+from typing import Final, TextIO
 
 _LEVELS: Final = {
     "trace": logging.DEBUG,
@@ -25,55 +22,82 @@ _LEVELS: Final = {
     "off": logging.CRITICAL + 1,
 }
 _LOGGER: Final = logging.getLogger("icefloe")
-_DEFAULT_LEVEL: Final = "warn"
 _FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_TARGETS: Final = frozenset({"icechunk", "icefloe"})
+
+
+class _OutputHandler(logging.StreamHandler[TextIO]):
+    """Writes to the present ``sys.stderr`` or, if ``ICECHUNK_LOG_TO_STDOUT`` is set, stdout."""
+
+    @property
+    def stream(self) -> TextIO:
+        """The stream at the time of the message."""
+        return sys.stdout if os.environ.get("ICECHUNK_LOG_TO_STDOUT") else sys.stderr
+
+    @stream.setter
+    def stream(self, value: TextIO) -> None:
+        """Ignore the stream that the base class sets."""
 
 
 def initialize_logs() -> None:
     """Write log messages to stderr, or to stdout if ``ICECHUNK_LOG_TO_STDOUT`` is set.
 
-    The filter is the value of ``ICEFLOE_LOG``, else of ``ICECHUNK_LOG``; see `set_logs_filter`. An
-    invalid filter is ignored with a warning.
+    The filter is the value of ``ICEFLOE_LOG``, else of ``ICECHUNK_LOG``; see `set_logs_filter`.
     """
-    if not any(isinstance(handler, logging.StreamHandler) for handler in _LOGGER.handlers):
-        handler = logging.StreamHandler(
-            sys.stdout if os.environ.get("ICECHUNK_LOG_TO_STDOUT") else sys.stderr
-        )
-        handler.setFormatter(logging.Formatter(_FORMAT))
-        _LOGGER.addHandler(handler)
-    try:
-        set_logs_filter(os.environ.get("ICEFLOE_LOG") or os.environ.get("ICECHUNK_LOG"))
-    except InvalidInputError as error:
-        warnings.warn(error.message, RuntimeWarning, stacklevel=2)
-        set_logs_filter(None)
+    set_logs_filter(None)
 
 
 def set_logs_filter(log_filter_directive: str | None) -> None:
-    """Set the level of the ``icefloe`` logger.
+    """Set the level of the ``icefloe`` logger, and write its messages like `initialize_logs`.
 
     Parameters
     ----------
     log_filter_directive
         A level such as ``debug``, or a list such as ``warn,icechunk=debug,other=off``. Entries for
-        ``icechunk`` and ``icefloe`` take precedence over a level without a target; other targets
-        are ignored. None sets the default, ``warn``.
+        ``icechunk`` and ``icefloe`` take precedence over a level without a target; a target
+        without a level means all messages; other targets are ignored. None means ``ICEFLOE_LOG``,
+        else ``ICECHUNK_LOG``, else ``warn``.
     """
-    default_level, own_level = _LEVELS[_DEFAULT_LEVEL], None
-    for directive in filter(None, (log_filter_directive or _DEFAULT_LEVEL).split(",")):
+    if log_filter_directive is None:
+        log_filter_directive = os.environ.get("ICEFLOE_LOG") or os.environ.get("ICECHUNK_LOG")
+    default_level, own_level = logging.WARNING, None
+    for directive in (log_filter_directive or "").split(","):
+        _warn_of_misspelling(directive.strip())
         target, separator, level_name = directive.strip().rpartition("=")
         level = _LEVELS.get(level_name.lower())
         if level is None:
-            raise InvalidInputError(
-                f"invalid log filter {directive!r}: expected LEVEL or icechunk=LEVEL; levels: "
-                f"{', '.join(_LEVELS)}",
-                kind=ErrorKind.STORAGE_CONFIG,
-            )
-        if not separator:
+            target, level = (target if separator else level_name), logging.DEBUG
+        elif not separator:
             default_level = level
-        elif target.partition("::")[0] in {"icechunk", "icefloe"}:
+        if target.partition("::")[0] in _TARGETS:
             own_level = level
+    if not any(isinstance(handler, _OutputHandler) for handler in _LOGGER.handlers):
+        handler = _OutputHandler()
+        handler.setFormatter(logging.Formatter(_FORMAT))
+        _LOGGER.addHandler(handler)
     _LOGGER.setLevel(default_level if own_level is None else own_level)
 
 
 def shutdown_telemetry() -> None:
     """Do nothing: in Icechunk this function stops the export of traces; icefloe exports none."""
+
+
+def _warn_of_misspelling(directive: str) -> None:
+    """Print a warning, as Icechunk does, if a target looks like a misspelt ``icechunk``."""
+    target = directive.replace("=", ":").partition(":")[0]
+    if len(target) >= 6 and 0 < _count_edits("icechunk", target) <= 2:
+        printable = "".join(filter(str.isprintable, target))
+        sys.stderr.write(
+            f"WARNING: Did you mean 'icechunk' instead of '{printable}' in log filter?\n"
+        )
+
+
+def _count_edits(first: str, second: str) -> int:
+    """Return the number of insertions, deletions and replacements between two texts."""
+    row = list(range(len(second) + 1))
+    for i, left in enumerate(first, 1):
+        above = row
+        row = [i]
+        for j, right in enumerate(second, 1):
+            row.append(min(above[j] + 1, row[-1] + 1, above[j - 1] + (left != right)))
+    return row[-1]

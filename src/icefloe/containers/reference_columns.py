@@ -12,17 +12,25 @@ from dataclasses import replace
 from datetime import datetime
 from itertools import count, islice
 from operator import attrgetter, ne
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, SupportsIndex, TypeAlias
 
 import numpy as np
 
 from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.model import arrow
 from icefloe.model.arrow import encode_strings, is_arrow, load_pyarrow, to_arrow_column
-from icefloe.model.chunk_payload import MAX_U32, MAX_U64, Checksum, ETag, LastModified
+from icefloe.model.chunk_payload import (
+    MAX_U32,
+    MAX_U64,
+    Checksum,
+    ETag,
+    LastModified,
+    VirtualChunkRef,
+)
 from icefloe.model.columns import make_constant
 from icefloe.model.manifest import NO_CODE, ChunkPayloads, merge_codes
 from icefloe.model.strings import EMPTY, Strings
+from icefloe.model.virtual_chunk_spec import parse_unsigned
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -78,6 +86,17 @@ def parse_checksum(checksum: object) -> Checksum | None:
         "checksum: expected an entity tag (str), a time (datetime) or seconds since 1970 (int), "
         f"got a {type(checksum).__qualname__}"
     )
+
+
+def parse_reference(
+    location: str, offset: SupportsIndex, length: SupportsIndex, checksum: object
+) -> VirtualChunkRef:
+    """Convert the arguments of one reference."""
+    start = parse_unsigned(offset, MAX_U64, OFFSET)
+    size = parse_unsigned(length, MAX_U64, LENGTH)
+    if start + size > MAX_U64:
+        raise _reference_error(f"offset {start} and length {size} exceed 64 bits")
+    return VirtualChunkRef(location, start, size, parse_checksum(checksum))
 
 
 def parse_specs(chunks: Sequence[VirtualChunkSpec], grid: tuple[int, ...]) -> References:

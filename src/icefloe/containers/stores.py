@@ -36,6 +36,8 @@ _REGION: Final = re.compile(r"[A-Za-z0-9._-]+")
 
 _IGNORED_OPTION: Final = "user_agent"
 
+_S3_KINDS: Final = ObjectStoreConfig.S3, ObjectStoreConfig.S3Compatible, ObjectStoreConfig.Tigris
+
 _EXAMPLE_BUCKET: Final = Location("s3", "bucket", "/")
 
 
@@ -54,8 +56,16 @@ def is_on_repository_platform(store: AnyObjectStoreConfig, home: Place | None) -
     It must have the same endpoint and URL style, must not allow HTTP or requester-pays unless the
     repository does, and must not be a web server or the local file system.
     """
-    kinds = ObjectStoreConfig.Http, ObjectStoreConfig.LocalFileSystem, ObjectStoreConfig.InMemory
-    if isinstance(store, kinds):
+    match home:
+        case S3Place():
+            kinds: tuple[type, ...] = _S3_KINDS
+        case GcsPlace():
+            kinds = (ObjectStoreConfig.Gcs,)
+        case AzurePlace():
+            kinds = (ObjectStoreConfig.Azure,)
+        case _:
+            return False
+    if not isinstance(store, kinds):
         return False
     try:
         place = _make_unsigned(store, _EXAMPLE_BUCKET, home).place

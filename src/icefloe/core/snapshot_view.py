@@ -73,7 +73,7 @@ class SnapshotView:
     @property
     def nodes(self) -> tuple[NodeSnapshot, ...]:
         """All groups and arrays, ordered by path."""
-        return self.snapshot.nodes
+        return tuple(self.snapshot.nodes)
 
     def get_node(self, path: Path | str) -> NodeSnapshot:
         """Return the group or array at a path; raise `NodeNotFoundError` if there is none."""

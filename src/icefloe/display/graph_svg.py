@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import TYPE_CHECKING, Final
-from xml.sax.saxutils import escape
 
 from icefloe.display.text import count_columns, escape_unsafe, format_first_line, format_time
 
@@ -104,8 +104,8 @@ def _list_labels(commit: Commit, colour: str, *, plain: bool) -> list[tuple[str,
 
 
 def _draw_text(x: float, y: float, colour: str, text: str, *, title: str | None = None) -> str:
-    tip = f"<title>{escape(title)}</title>" if title and title != text else ""
-    return f'<text x="{x:g}" y="{y:g}" fill="{colour}">{tip}{escape(text)}</text>'
+    tip = f"<title>{escape(title, quote=False)}</title>" if title and title != text else ""
+    return f'<text x="{x:g}" y="{y:g}" fill="{colour}">{tip}{escape(text, quote=False)}</text>'
 
 
 def _get_x(lane: int) -> int:

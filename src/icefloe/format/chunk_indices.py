@@ -85,6 +85,23 @@ class IndexReader:
             out[axis::ndim] = block.buffer.gather(spans.start + 4 * axis, np.dtype("<u4"))
 
 
+def read_indices(
+    buffer: FlatBuffer,
+    node_ids: NDArray[np.uint8],
+    row_offsets: NDArray[np.int64],
+    positions: NDArray[np.int64],
+    *,
+    name: str,
+    field: Field,
+) -> ChunkIndexColumns:
+    """Read the chunk indices of arrays, without other fields; see `IndexReader`."""
+    reader = IndexReader(buffer, positions, row_offsets, name, field)
+    for begin in range(0, len(positions), BLOCK_ROWS):
+        block = positions[begin : begin + BLOCK_ROWS]
+        reader.read_block(Tables(buffer, block, name, first_row=begin))
+    return ChunkIndexColumns(node_ids, row_offsets, reader.ndims, reader.coords)
+
+
 def require_sorted(buffer: FlatBuffer, indices: ChunkIndexColumns, label: str) -> None:
     """Raise if the chunk indices of an array are not sorted and distinct."""
     if not are_indices_sorted(indices):

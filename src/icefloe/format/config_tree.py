@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from icefloe.errors import ErrorKind, FormatError, InvalidInputError
 from icefloe.model import manifest_config as manifest
-from icefloe.model.config import CompressionAlgorithm, RepositoryConfig
+from icefloe.model.config import RepositoryConfig
 from icefloe.model.config_section import (
     ABSENT_IF_UNSET,
     Persisted,
@@ -31,7 +31,6 @@ from icefloe.model.config_section import (
 )
 from icefloe.model.containers import (
     AnyObjectStoreConfig,
-    ChecksumAlgorithm,
     ObjectStoreConfig,
     VirtualChunkContainer,
 )
@@ -133,13 +132,14 @@ _VARIANTS_BY_TYPE: Final[Mapping[Any, _VariantSpec]] = {
     spec.cls: spec for specs in _SUM_TYPES.values() for spec in specs
 }
 
-_ENUM_NAMES: Final[Mapping[Enum, str]] = {
-    CompressionAlgorithm.Zstd: "zstd",
-    ChecksumAlgorithm.Crc32: "crc32",
-    ChecksumAlgorithm.Crc32c: "crc32c",
-    ChecksumAlgorithm.Crc64Nvme: "crc64_nvme",
-    ChecksumAlgorithm.Sha1: "sha1",
-    ChecksumAlgorithm.Sha256: "sha256",
+# By name, because members of different enumerations are equal to the same integers.
+_ENUM_NAMES: Final = {
+    "Zstd": "zstd",
+    "Crc32": "crc32",
+    "Crc32c": "crc32c",
+    "Crc64Nvme": "crc64_nvme",
+    "Sha1": "sha1",
+    "Sha256": "sha256",
 }
 
 _PERSISTED_NAMES: Final = {"from_bound": "from", "to_bound": "to"}
@@ -186,7 +186,7 @@ def _encode(value: Any, depth: int) -> Tree:
             kind=ErrorKind.STORAGE_CONFIG,
         )
     if isinstance(value, Enum):
-        return _ENUM_NAMES[value]
+        return _ENUM_NAMES[value.name]
     if isinstance(value, tuple):
         return [_encode(item, depth + 1) for item in value]
     if isinstance(value, Mapping):
@@ -277,9 +277,9 @@ class _Decoder:
         # In YAML a member may also be written as an empty tag, such as ``!zstd``.
         name = tree.name if isinstance(tree, Variant) and tree.value is None else tree
         for member in hint:
-            if _ENUM_NAMES[member] == name:
+            if _ENUM_NAMES[member.name] == name:
                 return member
-        names = ", ".join(_ENUM_NAMES[member] for member in hint)
+        names = ", ".join(_ENUM_NAMES[member.name] for member in hint)
         raise self._make_error(path, f"expected one of: {names}; got {_quote(tree)}")
 
     def decode_fields(self, section: type[P], tree: Tree, path: str) -> P:

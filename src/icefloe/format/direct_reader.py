@@ -51,6 +51,10 @@ class DirectBuffer:
             self.fail(f"expected a flatbuffer of at least 8 bytes, got {self.size} bytes")
         return DirectTable(self, _U32.unpack_from(self.data)[0], name)
 
+    def get_table(self, pointer: int, name: str, row: int) -> DirectTable:
+        """Follow a pointer of a vector, whose bounds the caller must check."""
+        return DirectTable(self, pointer + _U32.unpack_from(self.data, pointer)[0], name, row)
+
     def copy_bytes(self, start: int, count: int, label: str) -> bytes:
         """Copy bytes; equal spans share one object, and distinct ones may not overlap.
 
@@ -67,12 +71,12 @@ class DirectBuffer:
 
 
 class DirectTable:
-    """One table; error messages contain ``name``, its type."""
+    """One table; error messages contain ``name``, its type, and its number."""
 
-    __slots__ = ("_entries", "buffer", "data", "name", "position", "size")
+    __slots__ = ("_entries", "buffer", "data", "name", "position", "row", "size")
 
-    def __init__(self, buffer: DirectBuffer, position: int, name: str) -> None:
-        self.buffer, self.position, self.name = buffer, position, name
+    def __init__(self, buffer: DirectBuffer, position: int, name: str, row: int = 0) -> None:
+        self.buffer, self.position, self.name, self.row = buffer, position, name, row
         self.data = data = buffer.data
         end = buffer.size
         if position & 3 or not 4 <= position <= end - 4:
@@ -90,7 +94,7 @@ class DirectTable:
 
     def fail(self, problem: str) -> NoReturn:
         """Raise `FormatError` for this table."""
-        self.buffer.fail(f"{self.name} {problem}")
+        self.buffer.fail(f"{self.name} {self.row} {problem}")
 
     def has(self, field: Field) -> bool:
         """Whether the table has a field."""
@@ -124,7 +128,7 @@ class DirectTable:
         position = self._locate(field, field.items, 1, required=True)
         return self.data[position : position + field.items]
 
-    def _find_target(self, field: Field, *, required: bool) -> int:
+    def find_target(self, field: Field, *, required: bool) -> int:
         """Follow a pointer; return the position of the target, or 0 if the field is absent."""
         position = self._locate(field, 4, 4, required=required)
         if not position:
@@ -140,7 +144,7 @@ class DirectTable:
         self, field: Field, item_size: int, *, align: int = 1, required: bool = True
     ) -> tuple[int, int] | None:
         """Return the position and the number of the items of a vector; None if it is absent."""
-        target = self._find_target(field, required=required)
+        target = self.find_target(field, required=required)
         if not target:
             return None
         count: int = _U32.unpack_from(self.data, target)[0]
@@ -173,13 +177,15 @@ class DirectTable:
     def read_items(self, field: Field, item: Struct, *, align: int = 1) -> list[tuple[Any, ...]]:
         """Read a required vector of numbers or structs."""
         start, count = self.find_vector(field, item.size, align=align) or (0, 0)
+        if not count:
+            return []
         label = f"{self.name}: a {field.name}"
         blob = self.buffer.copy_bytes(start, count * item.size, label)
-        return list(item.iter_unpack(blob)) if blob else []
+        return list(item.iter_unpack(blob))
 
     def get_table(self, field: Field, name: str) -> DirectTable:
         """Follow a required pointer to another table."""
-        return DirectTable(self.buffer, self._find_target(field, required=True), name)
+        return DirectTable(self.buffer, self.find_target(field, required=True), name)
 
     def find_tables(self, field: Field, *, required: bool = True) -> list[int]:
         """Return the positions of the tables of a vector, unchecked."""
@@ -194,7 +200,9 @@ class DirectTable:
     def get_tables(self, field: Field, name: str, *, required: bool = True) -> list[DirectTable]:
         """Follow a vector of tables."""
         positions = self.find_tables(field, required=required)
-        tables = [DirectTable(self.buffer, position, name) for position in positions]
+        tables = [
+            DirectTable(self.buffer, position, name, row) for row, position in enumerate(positions)
+        ]
         # Each table becomes an object, so a vector that repeats one table must be rejected.
         if sum([table.size + 4 for table in tables]) > self.buffer.size:  # 4 for the pointer
             self.buffer.fail(f"{self.name}: tables in {field.name} overlap each other")
@@ -205,5 +213,4 @@ class DirectTable:
         start, count = self.find_vector(field, 4) or (0, 0)
         if not 0 <= row < count:
             self.fail(f"refers to {name} {row} of {count}")
-        pointer = start + 4 * row
-        return DirectTable(self.buffer, pointer + _U32.unpack_from(self.data, pointer)[0], name)
+        return self.buffer.get_table(start + 4 * row, name, row)

@@ -2,6 +2,9 @@
 
 The counterpart of `direct_reader`: tables, strings and vectors are appended one by one. A parent is
 added before its children, because flatbuffers point forward, and is pointed to them afterwards.
+
+Values that do not fit their field raise `UNFIT`. The columnar writer then runs in its place,
+because its errors name the field and the value.
 """
 
 from __future__ import annotations
@@ -10,7 +13,6 @@ import struct
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.format.envelope import pack
 from icefloe.format.flatbuffer_writer import FILE_IDENTIFIER
 
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 
     from icefloe.format.envelope import FileType
     from icefloe.format.schema import Field
+
+UNFIT: tuple[type[Exception], ...] = (struct.error, UnicodeEncodeError)
+"""What a writer raises on values that a file cannot hold."""
 
 _U32 = Struct("<I")
 _CODES = {"<u1": "B", "<u2": "H", "<u4": "I", "<i4": "i", "<u8": "Q"}
@@ -73,13 +78,7 @@ class DirectWriter:
         if len(out) & 7:
             out += bytes(-len(out) % 8)
         position = len(out) + layout.table
-        try:
-            out += layout.pack(values)
-        except struct.error as problem:
-            names = ", ".join(field.name for field in layout.offsets)
-            raise InvalidInputError(
-                f"one of {names} is out of range ({problem})", kind=ErrorKind.SERIALIZATION
-            ) from problem
+        out += layout.pack(values)
         return position
 
     def add_blob(self, data: bytes) -> int:

@@ -13,6 +13,7 @@ Reserving space checks the maximum size of a flatbuffer, 2 GiB, before memory is
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -39,11 +40,13 @@ BLOCK_ROWS = 1 << 14
 class Layout:
     """The content of one flatbuffer, in file order.
 
-    ``description`` is used in errors; ``existing_size`` is the size of a file to append to.
+    ``description`` and ``advice``, which says how to get smaller files, are used in errors;
+    ``existing_size`` is the size of a file to append to.
     """
 
-    def __init__(self, description: str, *, existing_size: int = 0) -> None:
+    def __init__(self, description: str, *, advice: str = "", existing_size: int = 0) -> None:
         self._description = description
+        self.advice = advice
         self._head = np.zeros(2, "<u4")
         self._head[1:] = np.frombuffer(FILE_IDENTIFIER, "<u4")
         self._pieces: list[tuple[int, NDArray[np.generic] | LazyContent]] = []
@@ -61,11 +64,15 @@ class Layout:
     def require_room(self, size: int) -> None:
         """Raise if ``size`` more bytes exceed the maximum; for use before an allocation."""
         if self._end + size > MAX_FLATBUFFER_SIZE:
+            problem = f"{self._description} would exceed 2 GiB, the maximum of a metadata file"
             raise FormatError(
-                f"{self._description} would exceed 2 GiB, the maximum of a metadata file: commit "
-                "fewer changes at once, or split manifests (ManifestSplittingConfig)",
+                f"{problem}: {self.advice}" if self.advice else problem,
                 kind=ErrorKind.SERIALIZATION,
             )
+
+    def count_fitting(self, size: int) -> int:
+        """Return how many more items of ``size`` bytes fit."""
+        return max(0, MAX_FLATBUFFER_SIZE - self._end) // size
 
     def put(self, start: int, piece: NDArray[np.generic] | LazyContent) -> None:
         """Put a piece at a reserved position; it can be modified until `iter_pieces` is called."""
@@ -223,10 +230,10 @@ class Pointers(NamedTuple):
         self.words[self.slots] = targets - (self.start + self.slots * 4)
 
 
-class Records:
-    """Tables of one type as a numpy record array of vtable, table and tail."""
+class _RecordLayout:
+    """Where the parts of a record are."""
 
-    def __init__(self, fields: Sequence[Field], tail: Sequence[tuple[str, str, int]] = ()) -> None:
+    def __init__(self, fields: Sequence[Field], tail: Sequence[tuple[str, str, int]]) -> None:
         slots = 2 + max((field.slot + 1 for field in fields), default=0)
         names, formats, offsets = ["vtable", "soffset"], [f"({slots},)<u2", "<i4"], [0]
         # Wide fields come first, so that only the start needs padding.
@@ -245,29 +252,41 @@ class Records:
             entries[2 + field.slot] = end - table
             end += np.dtype(field.dtype).itemsize * field.items
         entries[0], entries[1] = 2 * slots, end - table
-        self._field_offsets = dict(zip(names, offsets, strict=True))
+        self.field_offsets = dict(zip(names, offsets, strict=True))
         end = -(-end // 4) * 4
         for name, dtype, items in tail:
             names.append(name)
             formats.append(f"({items},){dtype}")
             offsets.append(end)
             end += np.dtype(dtype).itemsize * items
-        self._tail_offsets = dict(zip(names, offsets, strict=True))
+        self.tail_offsets = dict(zip(names, offsets, strict=True))
         self.stride = -(-end // (8 if wide else 4)) * (8 if wide else 4)
-        self._table = table
-        self._dtype = np.dtype(
+        self.table = table
+        self.dtype = np.dtype(
             {"names": names, "formats": formats, "offsets": offsets, "itemsize": self.stride}
         )
-        self._entries = entries
-        self.array: NDArray[np.void] = np.zeros(0, self._dtype)
+        self.entries = entries
+
+
+# Numpy parses the types of structs in Python, which takes longer than writing a small file.
+_make_record_layout = lru_cache(maxsize=256)(_RecordLayout)
+
+
+class Records:
+    """Tables of one type as a numpy record array of vtable, table and tail."""
+
+    def __init__(self, fields: Sequence[Field], tail: Sequence[tuple[str, str, int]] = ()) -> None:
+        self._layout = _make_record_layout(tuple(fields), tuple(tail))
+        self.stride = self._layout.stride
+        self.array: NDArray[np.void] = np.zeros(0, self._layout.dtype)
         self._starts: NDArray[np.int64] = np.zeros(0, np.int64)
 
     def place(self, starts: NDArray[np.int64]) -> None:
         """Set the position of each record, and clear all records."""
         self._starts = starts
-        self.array = np.zeros(len(starts), self._dtype)
-        self.array["vtable"] = self._entries
-        self.array["soffset"] = self._table
+        self.array = np.zeros(len(starts), self._layout.dtype)
+        self.array["vtable"] = self._layout.entries
+        self.array["soffset"] = self._layout.table
 
     @property
     def positions(self) -> NDArray[np.int64]:
@@ -276,11 +295,11 @@ class Records:
 
     def locate_tables(self, starts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the positions of the tables of records that start at ``starts``."""
-        return starts + self._table
+        return starts + self._layout.table
 
     def locate_tail(self, name: str) -> NDArray[np.int64]:
         """Return the position of a tail column in each record."""
-        return self._starts + self._tail_offsets[name]
+        return self._starts + self._layout.tail_offsets[name]
 
     def fill(self, field: Field, values: object, present: NDArray[np.bool_] | None = None) -> None:
         """Set a number or struct of each table; omit it where ``present`` is false."""
@@ -292,7 +311,7 @@ class Records:
         self, field: Field, targets: NDArray[np.int64], present: NDArray[np.bool_] | None = None
     ) -> None:
         """Point a field of each table to a target; omit it where ``present`` is false."""
-        distance = targets - (self._starts + self._field_offsets[field.name])
+        distance = targets - (self._starts + self._layout.field_offsets[field.name])
         if present is not None:
             distance = np.where(present, distance, 0)
             self._mark_absent(field, ~present)

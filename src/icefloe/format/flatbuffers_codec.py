@@ -7,21 +7,29 @@ from typing import TYPE_CHECKING, Any
 
 from icefloe.errors import FormatError
 from icefloe.format import manifest as manifest_files
-from icefloe.format.manifest_edit import edit_manifest
+from icefloe.format.manifest_lookup import open_manifest_file
 from icefloe.format.metadata import encode_metadata
 from icefloe.format.metadata_codec import MetadataCodec
-from icefloe.format.snapshot import decode_snapshot, encode_snapshot
+from icefloe.format.snapshot import (
+    decode_snapshot_files,
+    decode_snapshot_info,
+    encode_snapshot,
+    open_snapshot,
+)
 from icefloe.format.transaction_log import decode_transaction_log, encode_transaction_log
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from icefloe.format.flatbuffer_reader import Tables
+    import numpy as np
+    from numpy.typing import NDArray
+
     from icefloe.format.location_compression import LocationCompression
+    from icefloe.format.manifest_lookup import FlatbuffersManifestFile
     from icefloe.format.metadata_codec import FetchAttributes
     from icefloe.model.ids import ManifestId, ObjectId, SnapshotId
     from icefloe.model.manifest import Manifest
-    from icefloe.model.snapshot import Snapshot
+    from icefloe.model.snapshot import Snapshot, SnapshotFiles, SnapshotInfo
     from icefloe.model.transaction_log import TransactionLog
 
 
@@ -44,9 +52,31 @@ class FlatbuffersCodec(MetadataCodec):
         snapshot_id: SnapshotId,
         fetch_attributes: FetchAttributes,  # noqa: ARG002 - there are no attributes files
     ) -> Snapshot:
-        snapshot = decode_snapshot(data, file)
+        snapshot = open_snapshot(data, file)
         _require_id(snapshot.id, snapshot_id, file)
         return snapshot
+
+    def decode_snapshot_info(
+        self,
+        data: bytes | memoryview,
+        file: str,
+        snapshot_id: SnapshotId,
+        fetch_attributes: FetchAttributes,  # noqa: ARG002
+    ) -> SnapshotInfo:
+        info = decode_snapshot_info(data, file)
+        _require_id(info.id, snapshot_id, file)
+        return info
+
+    def decode_snapshot_files(
+        self,
+        data: bytes | memoryview,
+        file: str,
+        snapshot_id: SnapshotId,
+        fetch_attributes: FetchAttributes,  # noqa: ARG002
+    ) -> SnapshotFiles:
+        files = decode_snapshot_files(data, file)
+        _require_id(files.id, snapshot_id, file)
+        return files
 
     def encode_manifest(
         self, manifest: Manifest, location_compression: LocationCompression | None
@@ -58,14 +88,23 @@ class FlatbuffersCodec(MetadataCodec):
     def decode_manifest(
         self, data: bytes | memoryview, file: str, manifest_id: ManifestId
     ) -> Manifest:
-        return manifest_files.read_manifest(_open_manifest(data, file, manifest_id))
+        manifest = manifest_files.decode_manifest(data, file)
+        _require_id(manifest.id, manifest_id, file)
+        return manifest
 
-    def edit_manifest(
-        self, data: bytes | memoryview, file: str, manifest_id: ManifestId, changes: Manifest
-    ) -> bytes | Manifest:
-        root = _open_manifest(data, file, manifest_id)
-        edited = edit_manifest(root, changes, spec_version=self.spec_version)
-        return manifest_files.read_manifest(root) if edited is None else edited
+    def decode_chunk_ids(
+        self, data: bytes | memoryview, file: str, manifest_id: ManifestId
+    ) -> NDArray[np.uint8]:
+        actual, ids = manifest_files.decode_chunk_ids(data, file)
+        _require_id(actual, manifest_id, file)
+        return ids
+
+    def open_manifest(
+        self, data: bytes | memoryview, file: str, manifest_id: ManifestId
+    ) -> FlatbuffersManifestFile:
+        manifest = open_manifest_file(data, file, spec_version=self.spec_version)
+        _require_id(manifest.id, manifest_id, file)
+        return manifest
 
     def encode_transaction_log(self, log: TransactionLog) -> bytes:
         return encode_transaction_log(log, spec_version=self.spec_version)
@@ -76,12 +115,6 @@ class FlatbuffersCodec(MetadataCodec):
         log = decode_transaction_log(data, file)
         _require_id(log.id, snapshot_id, file)
         return log
-
-
-def _open_manifest(data: bytes | memoryview, file: str, manifest_id: ManifestId) -> Tables:
-    root = manifest_files.open_manifest(data, file)
-    _require_id(manifest_files.read_manifest_id(root), manifest_id, file)
-    return root
 
 
 def _require_id(actual: ObjectId, expected: ObjectId, file: str) -> None:

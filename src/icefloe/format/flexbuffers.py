@@ -6,8 +6,10 @@ infinite or exponentially large value. The reader therefore limits the depth and
 values, and checks each offset and count before use: for any bytes, `loads` returns a value or
 raises `FormatError` in linear time.
 
-The writer of the `flatbuffers` package fails for floats beyond single precision and for integers
-from 2**63, and loses track of the keys that it has written.
+The writer makes the same bytes as Icechunk's, the Rust crate `flexbuffers`: some readers do not
+support every combination of types and widths. The writer of the `flatbuffers` package fails for
+floats beyond single precision and for integers from 2**63, and loses track of the keys that it has
+written.
 """
 
 from __future__ import annotations
@@ -223,6 +225,11 @@ class _Reader:
         return result
 
 
+_TYPED_VECTORS: Final = {
+    kind: _VECTOR_BOOL if kind == _BOOL else _FIRST_TYPED + kind - _INT
+    for kind in (_INT, _UINT, _FLOAT, _KEY, _BOOL)
+}
+
 # A written value: its type, its width (0 to 3 for 1 to 8 bytes), and either the bits to store in
 # the parent or the position that the parent points to.
 _Stored = tuple[int, int, int]
@@ -230,12 +237,11 @@ _INLINE: Final = frozenset((_NULL, _INT, _UINT, _FLOAT, _BOOL))
 
 
 class _Writer:
-    __slots__ = ("_buffer", "_key_vectors", "_keys")
+    __slots__ = ("_buffer", "_keys")
 
     def __init__(self) -> None:
         self._buffer = bytearray()
         self._keys: dict[bytes, int] = {}
-        self._key_vectors: dict[tuple[bytes, ...], _Stored] = {}
 
     def write_root(self, value: Any) -> bytes:
         root = self._store(value, 0)
@@ -255,7 +261,11 @@ class _Writer:
         if isinstance(value, int):
             return _store_int(value)
         if isinstance(value, float):
-            return _FLOAT, 3, int.from_bytes(struct.pack("<d", value), "little")
+            return (
+                _FLOAT,
+                _get_float_width(value),
+                int.from_bytes(struct.pack("<d", value), "little"),
+            )
         if depth == MAX_DEPTH:
             raise _unsupported_error(f"nesting more than {MAX_DEPTH} levels deep")
         if isinstance(value, dict):
@@ -281,13 +291,9 @@ class _Writer:
                 raise _unsupported_error("a key that is not a string or has a zero byte")
             entries.append((_encode(key), item))
         entries.sort(key=lambda entry: entry[0])
-        names = tuple(name for name, _ in entries)
-        values = [self._store(item, depth + 1) for _, item in entries]
-        keys = self._key_vectors.get(names)
-        if keys is None:
-            keys = self._store_vector([self._store_key(name) for name in names], keys=True)
-            self._key_vectors[names] = keys
-        return self._store_vector(values, of_map=keys)
+        stored = [(self._store_key(name), self._store(item, depth + 1)) for name, item in entries]
+        keys = self._store_vector([key for key, _ in stored])
+        return self._store_vector([item for _, item in stored], keys=keys)
 
     def _store_key(self, name: bytes) -> _Stored:
         position = self._keys.get(name)
@@ -297,12 +303,14 @@ class _Writer:
             self._buffer.append(0)
         return _KEY, 0, position
 
-    def _store_vector(
-        self, elements: list[_Stored], *, keys: bool = False, of_map: _Stored | None = None
-    ) -> _Stored:
+    def _store_vector(self, elements: list[_Stored], *, keys: _Stored | None = None) -> _Stored:
+        """Write a vector, or with ``keys`` the values of a map."""
+        kind = _MAP if keys is not None else _find_vector_kind(elements)
         prefix = [_store_int(len(elements))]
-        if of_map is not None:
-            prefix = [of_map, _store_int(1 << of_map[1]), *prefix]
+        if keys is not None:
+            prefix = [keys, _store_int(1 << keys[1]), *prefix]
+        elif _FIRST_FIXED <= kind <= _LAST_FIXED:
+            prefix = []
         width = self._find_width(elements, prefix=prefix)
         self._align(width)
         for item in prefix:
@@ -310,10 +318,9 @@ class _Writer:
         position = len(self._buffer)
         for item in elements:
             self._append(item, width)
-        if keys:
-            return _FIRST_TYPED + _KEY - _INT, width, position
-        self._buffer += bytes(self._pack_type(item, width) for item in elements)
-        return (_VECTOR if of_map is None else _MAP), width, position
+        if kind in (_VECTOR, _MAP):
+            self._buffer += bytes(self._pack_type(item, width) for item in elements)
+        return kind, width, position
 
     def _find_width(self, elements: list[_Stored], *, prefix: list[_Stored]) -> int:
         """Return the smallest width that fits all elements and offsets."""
@@ -339,6 +346,9 @@ class _Writer:
             bits = len(self._buffer) - bits
         elif kind == _INT:
             bits &= (1 << (8 << width)) - 1
+        elif kind == _FLOAT and width < 3:
+            (number,) = struct.unpack("<d", bits.to_bytes(8, "little"))
+            bits = int.from_bytes(struct.pack("<f", number), "little")
         self._buffer += bits.to_bytes(1 << width, "little")
 
     @staticmethod
@@ -358,6 +368,24 @@ def _store_int(value: int) -> _Stored:
         # One more bit for the sign.
         return _INT, _get_width(2 * ~value), value
     raise _unsupported_error("an integer outside -2**63 to 2**64 - 1")
+
+
+def _get_float_width(value: float) -> int:
+    """Return 2, single precision, if it has the same value, else 3."""
+    try:
+        (single,) = struct.unpack("<f", struct.pack("<f", value))
+    except OverflowError:
+        return 3
+    return 2 if single == value else 3
+
+
+def _find_vector_kind(elements: list[_Stored]) -> int:
+    """Return the type of a vector, which includes the type of its elements if all have the same."""
+    kinds = {kind for kind, _, _ in elements}
+    kind = kinds.pop() if len(kinds) == 1 else _NULL
+    if kind in (_INT, _UINT, _FLOAT) and 2 <= len(elements) <= 4:
+        return _FIRST_FIXED + 3 * (len(elements) - 2) + kind - _INT
+    return _TYPED_VECTORS.get(kind, _VECTOR)
 
 
 def _encode(text: str) -> bytes:

@@ -17,6 +17,9 @@ STATE = "state.json"
 CONVERSION = "conversion.json"
 """The record of a conversion, in the root of its target."""
 
+CREATION = "creation.json"
+"""The claim of the creator of a repository, until it exists."""
+
 REFS = "refs/"
 OVERWRITTEN = "overwritten/"
 """The prefix of backups of ``repo``, generation v2."""

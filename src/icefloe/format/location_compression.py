@@ -5,6 +5,7 @@ One batch call compresses or decompresses all distinct locations, without a Pyth
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -94,10 +95,8 @@ def decompress(frames: Strings, dictionary: bytes, file: str, *, file_size: int)
         raise FormatError(
             f"its compressed locations declare {total} bytes; the limit is {limit}", file=file
         )
+    decompressor = _make_decompressor(dictionary, file)
     try:
-        decompressor = zstandard.ZstdDecompressor(
-            dict_data=zstandard.ZstdCompressionDict(dictionary) if dictionary else None
-        )
         # The batch call does not accept empty locations.
         nonempty = np.flatnonzero(sizes)
         decompressed = Strings(np.zeros(0, np.uint8), np.zeros(1, np.int64))
@@ -108,7 +107,7 @@ def decompress(frames: Strings, dictionary: bytes, file: str, *, file_size: int)
             )
             decompressed = _to_strings(batch)
     except (zstandard.ZstdError, ValueError) as error:
-        raise FormatError(f"a compressed location is damaged ({error})", file=file) from error
+        raise _make_damage_error(error, file) from error
     offsets = to_offsets(sizes)
     if len(decompressed.data) != offsets[-1]:
         raise FormatError("a compressed location does not have its declared size", file=file)
@@ -116,6 +115,48 @@ def decompress(frames: Strings, dictionary: bytes, file: str, *, file_size: int)
     if not is_utf8(result):
         raise FormatError("a compressed location is not valid UTF-8", file=file)
     return result
+
+
+class LocationDecompressor:
+    """Decompresses single locations of a manifest."""
+
+    def __init__(self, dictionary: bytes, file: str) -> None:
+        self._file = file
+        self._decompressor = _make_decompressor(dictionary, file)
+        self._lock = threading.Lock()  # zstandard's decompressors are not thread-safe
+
+    def decompress(self, frame: bytes) -> str:
+        """Decompress a location."""
+        try:
+            # Unlike the decompressor, this does not allocate the declared size.
+            size = zstandard.frame_content_size(frame)
+            if not 0 <= size <= MAX_LOCATION_SIZE:
+                raise FormatError(
+                    f"a compressed location declares {size} bytes; the limit is "
+                    f"{MAX_LOCATION_SIZE}",
+                    file=self._file,
+                )
+            with self._lock:
+                return self._decompressor.decompress(frame, allow_extra_data=False).decode()
+        except UnicodeDecodeError as error:
+            raise FormatError("a compressed location is not valid UTF-8", file=self._file) from (
+                error
+            )
+        except zstandard.ZstdError as error:
+            raise _make_damage_error(error, self._file) from error
+
+
+def _make_decompressor(dictionary: bytes, file: str) -> zstandard.ZstdDecompressor:
+    try:
+        return zstandard.ZstdDecompressor(
+            dict_data=zstandard.ZstdCompressionDict(dictionary) if dictionary else None
+        )
+    except (zstandard.ZstdError, ValueError) as error:
+        raise _make_damage_error(error, file) from error
+
+
+def _make_damage_error(error: Exception, file: str) -> FormatError:
+    return FormatError(f"a compressed location is damaged ({error})", file=file)
 
 
 def _read_content_sizes(frames: Strings, file: str) -> NDArray[np.int64]:

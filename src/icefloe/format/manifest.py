@@ -6,12 +6,13 @@ chunk references.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from icefloe.errors import ErrorKind, FormatError
-from icefloe.format import location_compression, schema
+from icefloe.format import direct_manifest, location_compression, schema
 from icefloe.format.chunk_indices import (
     BLOCK_ROWS,
     IndexReader,
@@ -22,9 +23,12 @@ from icefloe.format.chunk_indices import (
     find_repeated_rows,
     require_sorted,
 )
+from icefloe.format.direct_reader import DirectBuffer
+from icefloe.format.direct_writer import UNFIT
 from icefloe.format.envelope import FileType, unpack
 from icefloe.format.flatbuffer_reader import FlatBuffer, Spans, Tables
 from icefloe.format.flatbuffer_writer import Layout, LazyRecords, Records, Runs, get_blob_sizes
+from icefloe.format.size_choice import is_small, is_small_file
 from icefloe.model.chunk_index_columns import ChunkIndexColumns
 from icefloe.model.chunk_payload import ChunkKind
 from icefloe.model.columns import make_constant
@@ -33,9 +37,12 @@ from icefloe.model.manifest import NO_CODE, ChunkPayloads, Manifest
 from icefloe.model.strings import EMPTY, Strings, factorize
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
-    from icefloe.format.location_compression import LocationCompression
+    from icefloe.format.direct_reader import DirectTable
+    from icefloe.format.location_compression import CompressedLocations, LocationCompression
 
 DEFAULT_LEVEL = 1
 """The default compression level of manifests.
@@ -43,34 +50,83 @@ DEFAULT_LEVEL = 1
 Level 3, Icechunk's default, is slower and does not make files smaller: the layout is very regular.
 """
 
-_NO_COMPRESSION, _ZSTD_DICTIONARY = 0, 1
+ZSTD_DICTIONARY = 1
+"""The compression algorithm of locations; also the default if the field is absent."""
+
+MIN_REF_SIZE = 12
+"""The minimum size of a reference: the vtable offset, the index and one of the payload fields."""
+
+_NO_COMPRESSION = 0
+_NO_IDS = np.zeros((0, ChunkId.SIZE), np.uint8)
+_OTHER_PAYLOADS = (
+    schema.ChunkRef.INLINE,
+    schema.ChunkRef.LOCATION,
+    schema.ChunkRef.COMPRESSED_LOCATION,
+)
+_POINTER = np.dtype(schema.UOFFSET)
 _MIN_RECORD_SIZE = 28  # a written reference: pointer, vtable, table and index
-_MIN_REF_SIZE = 12  # the vtable offset, the index and one of the payload fields
-
-
-def open_manifest(data: bytes | memoryview, file: str) -> Tables:
-    """Decompress a manifest file and return its root table."""
-    _, body = unpack(data, FileType.MANIFEST, file)
-    return FlatBuffer(body, file).get_root("Manifest")
 
 
 def decode_manifest(data: bytes | memoryview, file: str) -> Manifest:
     """Decode a manifest file."""
-    return read_manifest(open_manifest(data, file))
+    _, body = unpack(data, FileType.MANIFEST, file)
+    return read_manifest(body, file)
 
 
-def read_manifest_id(root: Tables) -> ManifestId:
-    """Read the id of a manifest."""
-    return ManifestId(root.read_structs(schema.Manifest.ID).tobytes())
+def read_manifest(body: bytes, file: str) -> Manifest:
+    """Read a manifest from a decompressed file."""
+    if is_small_file(body):
+        manifest = direct_manifest.read_manifest(body, file)
+        if manifest is not None:
+            return manifest
+    return _read_columns(FlatBuffer(body, file).get_root("Manifest"))
 
 
-def read_manifest(root: Tables) -> Manifest:
-    """Read the id and all references of a manifest."""
-    manifest_id = read_manifest_id(root)
+def decode_chunk_ids(data: bytes | memoryview, file: str) -> tuple[ManifestId, NDArray[np.uint8]]:
+    """Decode the id of a manifest and the ids of its chunk files, a row each, with repeats.
+
+    The rest of the file is not checked.
+    """
+    _, body = unpack(data, FileType.MANIFEST, file)
+    root = DirectBuffer(body, file).get_root("Manifest")
+    blocks = list(_iter_chunk_ids(root))
+    ids = blocks[0] if len(blocks) == 1 else np.concatenate([_NO_IDS, *blocks])
+    return ManifestId(root.read_struct(schema.Manifest.ID)), ids
+
+
+def _iter_chunk_ids(root: DirectTable) -> Iterator[NDArray[np.uint8]]:
+    buffer, field = FlatBuffer(root.data, root.buffer.file), schema.ChunkRef.CHUNK_ID
+    room = buffer.size
+    for array in root.get_tables(schema.Manifest.ARRAYS, "ArrayManifest"):
+        start, count = array.find_vector(schema.ArrayManifest.REFS, 4) or (0, 0)
+        # Many arrays that share one vector would take time out of proportion to the file.
+        room -= count * (4 + MIN_REF_SIZE)
+        if room < 0:
+            buffer.fail("ArrayManifest: vectors overlap or have excessive counts")
+        for begin in range(0, count, BLOCK_ROWS):
+            end = min(begin + BLOCK_ROWS, count)
+            positions = np.arange(start + 4 * begin, start + 4 * end, 4)
+            targets = positions + buffer.gather(positions, _POINTER)
+            refs = Tables(buffer, targets, "ChunkRef", first_row=begin)
+            is_native = refs.has(field)
+            is_known = is_native
+            for other in () if is_native.all() else _OTHER_PAYLOADS:
+                is_known = is_known | refs.has(other)
+            if not is_known.all():
+                # Its files are unknown, and garbage collection must not delete them.
+                row = begin + int(np.argmin(is_known))
+                buffer.fail(f"ChunkRef {row} has 0 payloads, expected 1")
+            if is_native.any():
+                ids = refs.read_structs(field, required=False)
+                yield ids if is_native.all() else ids[is_native]
+
+
+def _read_columns(root: Tables) -> Manifest:
+    manifest_id = ManifestId(root.read_structs(schema.Manifest.ID).tobytes())
     _, arrays = root.get_children(schema.Manifest.ARRAYS, "ArrayManifest")
     node_ids = arrays.read_structs(schema.ArrayManifest.NODE_ID)
     root.buffer.require_ascending(node_ids, "arrays")
-    row_offsets, positions = arrays.find_children(schema.ArrayManifest.REFS, min_size=_MIN_REF_SIZE)
+    row_offsets, positions = arrays.find_children(schema.ArrayManifest.REFS, min_size=MIN_REF_SIZE)
     indices = IndexReader(root.buffer, positions, row_offsets, "ChunkRef", schema.ChunkRef.INDEX)
     refs = _RefReader(root.buffer, len(positions))
     for begin in range(0, len(positions), BLOCK_ROWS):
@@ -179,8 +235,10 @@ class _RefReader:
         if schema.ChunkRef.COMPRESSED_LOCATION not in self._spans:
             return plain
         codes, frames = self._factorize(schema.ChunkRef.COMPRESSED_LOCATION, utf8=False)
-        algorithm = int(root.read_scalars(schema.Manifest.COMPRESSION_ALGORITHM, 1)[0])
-        if algorithm != _ZSTD_DICTIONARY:
+        algorithm = int(
+            root.read_scalars(schema.Manifest.COMPRESSION_ALGORITHM, ZSTD_DICTIONARY)[0]
+        )
+        if algorithm != ZSTD_DICTIONARY:
             root.buffer.fail(f"unknown compression algorithm of locations: {algorithm}")
         span = root.find_vectors(schema.Manifest.LOCATION_DICTIONARY, 1, required=False)
         dictionary = root.buffer.copy_bytes(int(span.start[0]), int(span.count[0]))
@@ -216,32 +274,61 @@ def encode_manifest(
             f"manifest {manifest.id} has {len(indices)} chunk indices and {len(payloads)} payloads",
             kind=ErrorKind.SERIALIZATION,
         )
-    layout = Layout(f"manifest {manifest.id} with {len(manifest)} chunk references")
     compressed = None
-    if spec_version > 1 and location_compression is not None:
+    if (
+        spec_version > 1
+        and location_compression is not None
+        and _count_fewest_locations(manifest) >= location_compression.min_locations
+    ):
         compressed = location_compression.compress(payloads.locations)
+    if compressed is None and is_small(len(manifest)):
+        with suppress(*UNFIT):
+            return direct_manifest.write_manifest(manifest, spec_version=spec_version, level=level)
+    return _write_columns(manifest, compressed, spec_version=spec_version, level=level)
 
+
+def _write_columns(
+    manifest: Manifest, compressed: CompressedLocations | None, *, spec_version: int, level: int
+) -> bytes:
+    layout = Layout(
+        f"manifest {manifest.id} with {len(manifest)} chunk references",
+        advice="split manifests (ManifestSplittingConfig)",
+    )
     table = schema.Manifest
     columns = [table.ID, table.ARRAYS, table.COMPRESSION_ALGORITHM]
     if compressed is not None:
         columns.append(table.LOCATION_DICTIONARY)
     root = layout.add_records(1, columns)
     root.fill(table.ID, np.frombuffer(manifest.id.raw, np.uint8))
-    algorithm = _NO_COMPRESSION if compressed is None else _ZSTD_DICTIONARY
+    algorithm = _NO_COMPRESSION if compressed is None else ZSTD_DICTIONARY
     root.fill(table.COMPRESSION_ALGORITHM, algorithm)
     if compressed is not None:
         dictionary = layout.add_blobs(Strings.of([compressed.dictionary]))
         root.point(table.LOCATION_DICTIONARY, dictionary)
 
     array_table = schema.ArrayManifest
-    counts = [len(indices.node_ids)]
+    node_ids = manifest.indices.node_ids
+    counts = [len(node_ids)]
     position, arrays = layout.add_table_vectors(counts, [array_table.NODE_ID, array_table.REFS])
     root.point(table.ARRAYS, position)
-    arrays.fill(array_table.NODE_ID, indices.node_ids)
+    arrays.fill(array_table.NODE_ID, node_ids)
     frames = None if compressed is None else compressed.frames
     vectors, _ = write_refs(layout, manifest, frames)
     arrays.point(array_table.REFS, vectors)
     return layout.pack(root, file_type=FileType.MANIFEST, spec_version=spec_version, level=level)
+
+
+def _count_fewest_locations(manifest: Manifest) -> int:
+    """Return the number of virtual chunks of the array that has the fewest, but some.
+
+    Icechunk, which writes a file per array, compresses the locations of an array from a minimum
+    number on. Some readers do not support compressed locations, so arrays with fewer that share a
+    file are not compressed either.
+    """
+    has_location = manifest.payloads.location_codes != NO_CODE
+    ends = np.concatenate([[0], np.cumsum(has_location)])
+    counts = np.diff(ends[manifest.indices.row_offsets])
+    return int(counts[counts > 0].min(initial=len(has_location)))
 
 
 def _find_used_fields(

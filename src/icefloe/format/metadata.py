@@ -16,6 +16,7 @@ import numpy as np
 
 from icefloe.errors import FormatError
 from icefloe.format import flexbuffers, schema
+from icefloe.format.direct_writer import TableLayout
 from icefloe.format.json_metadata import copy_json, require_names, unstorable_entry_error
 from icefloe.model.strings import Strings
 
@@ -24,8 +25,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from icefloe.format.direct_reader import DirectTable
+    from icefloe.format.direct_writer import DirectWriter
     from icefloe.format.flatbuffer_reader import Tables
     from icefloe.format.flatbuffer_writer import Layout
+
+
+_ITEM = TableLayout(schema.MetadataItem.NAME, schema.MetadataItem.VALUE)
 
 
 class EncodedMetadata(Mapping[str, Any]):
@@ -73,6 +79,34 @@ def read_metadata(
         entries = dict(zip(names[span], values[span], strict=True))
         result[owner] = EncodedMetadata(entries, spec_version, owners.buffer.file)
     return result
+
+
+def read_table_metadata(
+    owner: DirectTable, field: schema.Field, spec_version: int, *, required: bool
+) -> Mapping[str, Any]:
+    """Read the metadata of one owner; empty if it has none."""
+    items = owner.get_tables(field, "MetadataItem", required=required)
+    if not items:
+        return {}
+    file = owner.buffer.file
+    names = [item.read_string(schema.MetadataItem.NAME) or "" for item in items]
+    require_ascending(names, "metadata", file)
+    values = [item.read_blob(schema.MetadataItem.VALUE) or b"" for item in items]
+    return EncodedMetadata(dict(zip(names, values, strict=True)), spec_version, file)
+
+
+def add_metadata(writer: DirectWriter, metadata: Mapping[str, Any], spec_version: int) -> int:
+    """Add the metadata of one owner; return the position of its vector."""
+    names = sorted(metadata)
+    vector = writer.add_pointers(len(names))
+    item = schema.MetadataItem
+    tables = [writer.add_table(_ITEM, 0, 0) for _ in names]
+    writer.point_items(vector, tables)
+    for name, table in zip(names, tables, strict=True):
+        writer.point_field(table, _ITEM, item.NAME, writer.add_blob(name.encode()))
+        value = _encode_entry(metadata, name, spec_version)
+        writer.point_field(table, _ITEM, item.VALUE, writer.add_blob(value))
+    return vector
 
 
 def write_metadata(

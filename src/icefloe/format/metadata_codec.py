@@ -6,14 +6,19 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Never, TypeAlias
 
 from icefloe.errors import InternalError
+from icefloe.model.chunk_payload import ChunkKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from icefloe.format.location_compression import LocationCompression
-    from icefloe.model.ids import AttributesId, ManifestId, SnapshotId
+    from icefloe.model.ids import AttributesId, ManifestId, NodeId, SnapshotId
     from icefloe.model.manifest import Manifest
-    from icefloe.model.snapshot import Snapshot
+    from icefloe.model.ref_finder import RefFinder
+    from icefloe.model.snapshot import Snapshot, SnapshotFiles, SnapshotInfo
     from icefloe.model.transaction_log import TransactionLog
 
 
@@ -24,6 +29,35 @@ FetchAttributes: TypeAlias = "Callable[[AttributesId], tuple[str, bytes | memory
 def fetch_no_attributes(attributes_id: AttributesId) -> Never:
     """Raise: for snapshots of generations without attributes files."""
     raise InternalError(f"there are no attributes files, but {attributes_id} was requested")
+
+
+class ManifestFile(ABC):
+    """A manifest file in memory, from which single references can be read."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """The size in memory, in bytes."""
+
+    @abstractmethod
+    def find_refs(self, node_id: NodeId, decode: Callable[[], Manifest]) -> RefFinder | None:
+        """Find the references of an array; None if there are none.
+
+        The result calls ``decode``, which returns the decoded manifest, once it pays off.
+        """
+
+    @abstractmethod
+    def read_manifest(self) -> Manifest:
+        """Decode all references."""
+
+    @abstractmethod
+    def edit(self, changes: Manifest) -> bytes | None:
+        """Encode the manifest with the id and references of ``changes``, which has one array.
+
+        Returns None if the file must be rewritten.
+        """
 
 
 class MetadataCodec(ABC):
@@ -64,6 +98,26 @@ class MetadataCodec(ABC):
     ) -> Snapshot:
         """Decode a snapshot; ``fetch_attributes`` is called for each of its attributes files."""
 
+    def decode_snapshot_info(
+        self,
+        data: bytes | memoryview,
+        file: str,
+        snapshot_id: SnapshotId,
+        fetch_attributes: FetchAttributes,
+    ) -> SnapshotInfo:
+        """Decode the history entry of a snapshot."""
+        return self.decode_snapshot(data, file, snapshot_id, fetch_attributes).get_info()
+
+    def decode_snapshot_files(
+        self,
+        data: bytes | memoryview,
+        file: str,
+        snapshot_id: SnapshotId,
+        fetch_attributes: FetchAttributes,
+    ) -> SnapshotFiles:
+        """Decode which files a snapshot refers to."""
+        return self.decode_snapshot(data, file, snapshot_id, fetch_attributes).find_files()
+
     def decode_attributes(
         self,
         data: bytes | memoryview,  # noqa: ARG002
@@ -85,17 +139,18 @@ class MetadataCodec(ABC):
     ) -> Manifest:
         """Decode a manifest."""
 
-    def edit_manifest(
-        self,
-        data: bytes | memoryview,
-        file: str,
-        manifest_id: ManifestId,
-        changes: Manifest,  # noqa: ARG002
-    ) -> bytes | Manifest:
-        """Encode a manifest of one array with some references replaced, from its file.
+    def decode_chunk_ids(
+        self, data: bytes | memoryview, file: str, manifest_id: ManifestId
+    ) -> NDArray[np.uint8]:
+        """Decode the ids of the chunk files that a manifest refers to, a row each, with repeats."""
+        payloads = self.decode_manifest(data, file, manifest_id).payloads
+        ids: NDArray[np.uint8] = payloads.chunk_id[payloads.kind == ChunkKind.NATIVE]
+        return ids
 
-        Returns the decoded manifest if its file cannot be edited.
-        """
+    def open_manifest(
+        self, data: bytes | memoryview, file: str, manifest_id: ManifestId
+    ) -> Manifest | ManifestFile:
+        """Open a manifest for lookups; decode it if its encoding does not allow them."""
         return self.decode_manifest(data, file, manifest_id)
 
     def encode_transaction_log(self, log: TransactionLog) -> bytes:

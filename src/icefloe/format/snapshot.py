@@ -2,45 +2,43 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from icefloe.errors import FormatError, InvalidInputError
-from icefloe.format import schema
+from icefloe.format import direct_snapshot, schema
+from icefloe.format.direct_snapshot import ARRAY, GROUP, get_chunk_length
+from icefloe.format.direct_writer import UNFIT
+from icefloe.format.encoded_nodes import EncodedNodes
 from icefloe.format.envelope import DEFAULT_LEVEL, FileType, unpack
 from icefloe.format.flatbuffer_reader import FlatBuffer
 from icefloe.format.flatbuffer_writer import Layout, assign
 from icefloe.format.ids import to_id_rows, to_ids
-from icefloe.format.metadata import read_metadata, require_ascending, write_metadata
+from icefloe.format.metadata import read_metadata, write_metadata
+from icefloe.format.node_columns import find_arrays
+from icefloe.format.size_choice import is_small, is_small_file
 from icefloe.format.snapshot_checks import require_distinct
 from icefloe.format.timestamps import from_microseconds, to_microseconds
+from icefloe.model.id_columns import find_unique_rows
 from icefloe.model.ids import ManifestId, NodeId, SnapshotId
+from icefloe.model.lazy_nodes import ManifestFiles
 from icefloe.model.node import (
     ArrayNodeData,
-    ChunkIndexRange,
-    DimensionShape,
-    GroupNodeData,
-    ManifestExtents,
-    ManifestRef,
-    NodeData,
     NodeSnapshot,
 )
-from icefloe.model.path import Path
-from icefloe.model.snapshot import ManifestFileInfo, Snapshot
-from icefloe.model.strings import Strings, factorize
+from icefloe.model.snapshot import ManifestFileInfo, Snapshot, SnapshotFiles, SnapshotInfo
+from icefloe.model.strings import Strings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
     from icefloe.format.flatbuffer_reader import Tables
     from icefloe.format.flatbuffer_writer import Records
 
-_ARRAY, _GROUP = 1, 2
 _DIMENSION_SHAPE = "<u8,<u8"
 _INDEX_RANGE = "<u4,<u4"
 _MANIFEST_FILE_INFO = np.dtype(
@@ -54,142 +52,72 @@ _MANIFEST_FILE_INFO = np.dtype(
 
 
 def decode_snapshot(data: bytes | memoryview, file: str) -> Snapshot:
-    """Decode a snapshot file of either spec version."""
+    """Decode and check a snapshot file of either spec version."""
+    snapshot = open_snapshot(data, file)
+    return replace(snapshot, nodes=snapshot.nodes[:], manifest_files=snapshot.manifest_files[:])
+
+
+def open_snapshot(data: bytes | memoryview, file: str) -> Snapshot:
+    """Open a snapshot file of either spec version; nodes of a large one are decoded on access."""
     header, body = unpack(data, FileType.SNAPSHOT, file)
+    if is_small_file(body):
+        return direct_snapshot.read_snapshot(body, file, header.spec_version)
+    return _read_columns(body, file, header.spec_version)
+
+
+def decode_snapshot_info(data: bytes | memoryview, file: str) -> SnapshotInfo:
+    """Decode the history entry of a snapshot file; the rest of the file is not checked."""
+    header, body = unpack(data, FileType.SNAPSHOT, file)
+    return direct_snapshot.read_snapshot_info(body, file, header.spec_version)
+
+
+def decode_snapshot_files(data: bytes | memoryview, file: str) -> SnapshotFiles:
+    """Decode which files a snapshot refers to; the rest of the file is not checked.
+
+    Readers use the references of arrays, so manifests that only those name are returned as well.
+    """
+    header, body = unpack(data, FileType.SNAPSHOT, file)
+    if is_small_file(body):
+        return direct_snapshot.read_snapshot_files(body, file, header.spec_version)
+    root = FlatBuffer(body, file).get_root("Snapshot")
+    table, node, array = schema.Snapshot, schema.NodeSnapshot, schema.ArrayNodeData
+    infos = _read_manifest_files(root, is_v1=header.spec_version == 1)
+    _, nodes = root.get_children(table.NODES, "NodeSnapshot")
+    is_array = find_arrays(nodes)
+    arrays = nodes.get_tables(node.NODE_DATA, "ArrayNodeData", np.flatnonzero(is_array))
+    _, refs = arrays.get_children(array.MANIFESTS, "ManifestRef")
+    ids = find_unique_rows(refs.read_structs(schema.ManifestRef.OBJECT_ID))
+    others = set(to_ids(ids, ManifestId)) - {info.id for info in infos}
+    return SnapshotFiles(
+        SnapshotId(root.read_structs(table.ID).tobytes()),
+        _read_parent(root, header.spec_version),
+        (*infos, *(ManifestFileInfo(manifest_id, 0, 0) for manifest_id in others)),
+    )
+
+
+def _read_columns(body: bytes, file: str, spec_version: int) -> Snapshot:
     root = FlatBuffer(body, file).get_root("Snapshot")
     table = schema.Snapshot
-    is_v1 = header.spec_version == 1
-    parent = None
-    # In spec version 2, the file `repo` records ancestry, and a parent here is ignored.
-    if is_v1 and root.has(table.PARENT_ID)[0]:
-        parent = SnapshotId(root.read_structs(table.PARENT_ID).tobytes())
+    is_v1 = spec_version == 1
     return Snapshot(
         id=SnapshotId(root.read_structs(table.ID).tobytes()),
-        parent_id=parent,
+        parent_id=_read_parent(root, spec_version),
         flushed_at=from_microseconds(int(root.read_scalars(table.FLUSHED_AT)[0]), file),
         message=root.read_texts(table.MESSAGE)[0] or "",
-        metadata=read_metadata(root, table.METADATA, header.spec_version, required=True)[0],
-        nodes=_read_nodes(root, is_v1=is_v1),
+        metadata=read_metadata(root, table.METADATA, spec_version, required=True)[0],
+        nodes=EncodedNodes(body, file, is_v1=is_v1),
         manifest_files=_read_manifest_files(root, is_v1=is_v1),
     )
 
 
-def _read_nodes(root: Tables, *, is_v1: bool) -> tuple[NodeSnapshot, ...]:
-    table = schema.NodeSnapshot
-    _, nodes = root.get_children(schema.Snapshot.NODES, "NodeSnapshot")
-    file = root.buffer.file
-    paths = [path or "" for path in nodes.read_texts(table.PATH)]
-    require_ascending(paths, "list of nodes", file)
-    kinds = nodes.read_scalars(table.NODE_DATA_TYPE)
-    is_array = kinds == _ARRAY
-    if not (is_array | (kinds == _GROUP)).all():
-        unknown = kinds[~is_array & (kinds != _GROUP)][0]
-        root.buffer.fail(f"has a node of the unknown type {unknown}")
-    node_data: list[NodeData] = [GroupNodeData()] * len(nodes)
-    rows = np.flatnonzero(is_array)
-    arrays = _read_arrays(nodes.get_tables(table.NODE_DATA, "ArrayNodeData", rows), is_v1=is_v1)
-    for row, array in zip(rows, arrays, strict=True):
-        node_data[row] = array
-    ids = to_ids(nodes.read_structs(table.ID), NodeId)
-    if len(set(ids)) < len(ids):
-        root.buffer.fail("has two nodes with the same id")
-    user_data = nodes.read_blobs(table.USER_DATA)
-    try:
-        return tuple(map(NodeSnapshot, ids, map(Path, paths), user_data, node_data))
-    except InvalidInputError as error:
-        raise FormatError(error.message, file=file) from error
+def _read_parent(root: Tables, spec_version: int) -> SnapshotId | None:
+    # In spec version 2, the file `repo` records ancestry, and a parent here is ignored.
+    if spec_version > 1 or not root.has(schema.Snapshot.PARENT_ID)[0]:
+        return None
+    return SnapshotId(root.read_structs(schema.Snapshot.PARENT_ID).tobytes())
 
 
-def _read_arrays(arrays: Tables, *, is_v1: bool) -> list[ArrayNodeData]:
-    shapes = _read_shapes(arrays, is_v1=is_v1)
-    splits, refs = _read_manifest_refs(arrays, [len(shape) for shape in shapes])
-    ends = splits.tolist()
-    return [
-        ArrayNodeData(shape, names, tuple(refs[start:end]))
-        for shape, names, (start, end) in zip(
-            shapes, _read_dimension_names(arrays), pairwise(ends), strict=True
-        )
-    ]
-
-
-def _read_dimension_names(arrays: Tables) -> list[tuple[str | None, ...] | None]:
-    field, name_field = schema.ArrayNodeData.DIMENSION_NAMES, schema.DimensionName.NAME
-    splits, tables = arrays.get_children(field, "DimensionName", required=False)
-    spans = tables.find_strings(name_field, required=False)
-    codes, texts = tables.buffer.factorize(spans, "a dimension name")
-    # A dimension without a name is an absent string (code -1) or an empty one.
-    distinct = [text or None for text in texts] + [None]
-    names = _make_shared(splits, codes.reshape(-1, 1), lambda code: distinct[code])
-    has_names = arrays.has(field).tolist()
-    return [row if present else None for row, present in zip(names, has_names, strict=True)]
-
-
-def _read_shapes(arrays: Tables, *, is_v1: bool) -> list[tuple[DimensionShape, ...]]:
-    table, shape = schema.ArrayNodeData, schema.DimensionShapeV2
-    is_v2 = arrays.has(table.SHAPE_V2)
-    # The shape of a scalar array is empty in either version, so the fields themselves are checked.
-    if not (is_v2 | arrays.has(table.SHAPE)).all():
-        arrays.buffer.fail("has an array without a shape")
-    if is_v1 and is_v2.any():
-        arrays.buffer.fail("has spec version 1 but array shapes of spec version 2")
-    if is_v2.all():
-        splits, dimensions = arrays.get_children(table.SHAPE_V2, "DimensionShapeV2")
-        lengths = dimensions.read_scalars(shape.ARRAY_LENGTH)
-        counts = dimensions.read_scalars(shape.NUM_CHUNKS)
-        return _make_shared(splits, np.stack([lengths, counts], 1), DimensionShape)
-    if is_v2.any():
-        arrays.buffer.fail("has array shapes of both spec versions")
-    make = DimensionShape.regular if is_v1 else _make_irregular
-    spans = arrays.find_vectors(table.SHAPE, 16, align=8)
-    splits, items = arrays.read_numbers(spans, _DIMENSION_SHAPE)
-    pairs = np.stack([items["f0"], items["f1"]], 1)
-    return _make_shared(splits, pairs, make)
-
-
-def _make_irregular(array_length: int, chunk_length: int) -> DimensionShape:
-    """Make a dimension as in spec version 2, without the chunk length."""
-    return replace(DimensionShape.regular(array_length, chunk_length), chunk_length=None)
-
-
-Item = TypeVar("Item")
-
-
-def _make_shared(
-    splits: NDArray[np.int64], rows: NDArray[Any], make: Callable[..., Item]
-) -> list[tuple[Item, ...]]:
-    """Make a tuple of items for each array, one item per row; equal tuples are one object."""
-    size = rows.itemsize * rows.shape[1]
-    data = np.ascontiguousarray(rows).view(np.uint8).reshape(-1)
-    codes, table = factorize(data, splits[:-1] * size, np.diff(splits) * size)
-    distinct = [
-        tuple(make(*row) for row in part.view(rows.dtype).reshape(-1, rows.shape[1]).tolist())
-        for part in np.split(table.data, table.offsets[1:-1])
-    ]
-    return [distinct[code] for code in codes.tolist()]
-
-
-def _read_manifest_refs(
-    arrays: Tables, ndims: Sequence[int]
-) -> tuple[NDArray[np.int64], list[ManifestRef]]:
-    table = schema.ManifestRef
-    splits, refs = arrays.get_children(schema.ArrayNodeData.MANIFESTS, "ManifestRef")
-    range_splits, ranges = refs.read_numbers(refs.find_vectors(table.EXTENTS, 8), _INDEX_RANGE)
-    if not (ranges["f0"] <= ranges["f1"]).all():
-        refs.buffer.fail("has a manifest whose extents end before they start")
-    # Extents without ranges cover the whole array.
-    counts, expected = np.diff(range_splits), np.repeat(np.array(ndims, int), np.diff(splits))
-    if not ((counts == 0) | (counts == expected)).all():
-        refs.buffer.fail("has a manifest whose extents and array differ in rank")
-    pairs = np.stack([ranges["f0"], ranges["f1"]], 1)
-    boxes = _make_shared(range_splits, pairs, ChunkIndexRange)
-    extents = {box: ManifestExtents(box) for box in set(boxes)}
-    ids = to_ids(refs.read_structs(table.OBJECT_ID), ManifestId)
-    return splits, [
-        ManifestRef(manifest_id, extents[box]) for manifest_id, box in zip(ids, boxes, strict=True)
-    ]
-
-
-def _read_manifest_files(root: Tables, *, is_v1: bool) -> tuple[ManifestFileInfo, ...]:
+def _read_manifest_files(root: Tables, *, is_v1: bool) -> ManifestFiles:
     table = schema.Snapshot
     if root.has(table.MANIFEST_FILES_V2)[0]:
         if is_v1:
@@ -205,13 +133,19 @@ def _read_manifest_files(root: Tables, *, is_v1: bool) -> tuple[ManifestFileInfo
         items = root.buffer.view_items(start, count, _MANIFEST_FILE_INFO)
         ids, sizes, counts = items["id"], items["size_bytes"], items["num_chunk_refs"]
     root.buffer.require_ascending(ids, "manifest files")
-    columns = to_ids(ids, ManifestId), sizes.tolist(), counts.tolist()
-    return tuple(map(ManifestFileInfo, *columns))
+    return ManifestFiles(ids, sizes, counts)
 
 
 def encode_snapshot(snapshot: Snapshot, *, spec_version: int, level: int = DEFAULT_LEVEL) -> bytes:
     """Encode a snapshot file; nodes and manifest files are sorted."""
     require_distinct(snapshot)
+    if is_small(len(snapshot.nodes) + len(snapshot.manifest_files)):
+        with suppress(*UNFIT):
+            return direct_snapshot.write_snapshot(snapshot, spec_version=spec_version, level=level)
+    return _write_columns(snapshot, spec_version=spec_version, level=level)
+
+
+def _write_columns(snapshot: Snapshot, *, spec_version: int, level: int) -> bytes:
     layout = Layout(f"snapshot {snapshot.id} with {len(snapshot.nodes)} nodes")
     table = schema.Snapshot
     has_parent = spec_version == 1 and snapshot.parent_id is not None
@@ -272,7 +206,7 @@ def _write_nodes(
     records.point(table.USER_DATA, layout.add_blobs(distinct)[codes])
     arrays = [node.node_data for node in nodes if isinstance(node.node_data, ArrayNodeData)]
     is_array = np.array([isinstance(node.node_data, ArrayNodeData) for node in nodes], bool)
-    records.fill(table.NODE_DATA_TYPE, np.where(is_array, _ARRAY, _GROUP))
+    records.fill(table.NODE_DATA_TYPE, np.where(is_array, ARRAY, GROUP))
     targets = np.full(len(nodes), layout.add_records(1, []).positions[0])  # shared by all groups
     targets[is_array] = _write_arrays(layout, arrays, spec_version)
     records.point(table.NODE_DATA, targets)
@@ -302,7 +236,7 @@ def _write_shapes(
         positions, items = layout.add_vectors(counts, _DIMENSION_SHAPE, align=8)
         array_lengths = [dimension.array_length for dimension in dimensions]
         assign(items["f0"], array_lengths, "array_length")
-        chunk_lengths = [_get_chunk_length(dimension) for dimension in dimensions]
+        chunk_lengths = [get_chunk_length(dimension) for dimension in dimensions]
         assign(items["f1"], chunk_lengths, "chunk_length")
         records.point(table.SHAPE, positions)
         return
@@ -313,13 +247,6 @@ def _write_shapes(
     records.point(table.SHAPE_V2, positions)
     tables.fill(shape.ARRAY_LENGTH, [dimension.array_length for dimension in dimensions])
     tables.fill(shape.NUM_CHUNKS, [dimension.num_chunks for dimension in dimensions])
-
-
-def _get_chunk_length(dimension: DimensionShape) -> int:
-    if dimension.chunk_length is not None:
-        return dimension.chunk_length
-    # Spec version 2 does not record it: return a length that gives the same number of chunks.
-    return max(1, -(-dimension.array_length // max(1, dimension.num_chunks)))
 
 
 def _write_dimension_names(

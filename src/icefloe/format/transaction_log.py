@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from icefloe.errors import ErrorKind, FormatError, InvalidInputError
-from icefloe.format import schema
+from icefloe.format import direct_transaction_log, schema
 from icefloe.format.chunk_indices import (
-    BLOCK_ROWS,
-    IndexReader,
     build_index_tail,
     fill_coords,
+    read_indices,
     sort_indices,
 )
+from icefloe.format.direct_writer import UNFIT
 from icefloe.format.envelope import FileType, unpack
 from icefloe.format.flatbuffer_reader import FlatBuffer, Tables
 from icefloe.format.flatbuffer_writer import Layout, LazyRecords, Records
 from icefloe.format.ids import to_id_rows, to_ids
-from icefloe.model.chunk_index_columns import ChunkIndexColumns
+from icefloe.format.size_choice import is_small, is_small_file
 from icefloe.model.ids import NodeId, SnapshotId
 from icefloe.model.node import NodeKind
 from icefloe.model.path import Path
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
+
+    from icefloe.model.chunk_index_columns import ChunkIndexColumns
 
 DEFAULT_LEVEL = 1
 """The default compression level, as for manifests."""
@@ -45,6 +48,12 @@ _NODE_SET_FIELDS: dict[str, schema.Field] = {
 def decode_transaction_log(data: bytes | memoryview, file: str) -> TransactionLog:
     """Decode a transaction log file of either spec version."""
     _, body = unpack(data, FileType.TRANSACTION_LOG, file)
+    if is_small_file(body):
+        return direct_transaction_log.read_transaction_log(body, file)
+    return _read_columns(body, file)
+
+
+def _read_columns(body: bytes, file: str) -> TransactionLog:
     root = FlatBuffer(body, file).get_root("TransactionLog")
     return TransactionLog(
         id=SnapshotId(root.read_structs(schema.TransactionLog.ID).tobytes()),
@@ -66,12 +75,14 @@ def _read_updated_chunks(root: Tables) -> ChunkIndexColumns:
     node_ids = arrays.read_structs(table.NODE_ID)
     root.buffer.require_ascending(node_ids, "arrays with updated chunks")
     row_offsets, positions = arrays.find_children(table.CHUNKS, min_size=_MIN_INDEX_SIZE)
-    field = schema.ChunkIndices.COORDS
-    reader = IndexReader(root.buffer, positions, row_offsets, "ChunkIndices", field)
-    for begin in range(0, len(positions), BLOCK_ROWS):
-        block = positions[begin : begin + BLOCK_ROWS]
-        reader.read_block(Tables(root.buffer, block, "ChunkIndices", first_row=begin))
-    columns = ChunkIndexColumns(node_ids, row_offsets, reader.ndims, reader.coords)
+    columns = read_indices(
+        root.buffer,
+        node_ids,
+        row_offsets,
+        positions,
+        name="ChunkIndices",
+        field=schema.ChunkIndices.COORDS,
+    )
     # Icechunk orders the chunks of a split array by manifest, unlike the spec.
     return sort_indices(root.buffer, columns, "updated chunks")
 
@@ -108,6 +119,17 @@ def encode_transaction_log(
             f"transaction log {log.id} moves several nodes to one path",
             kind=ErrorKind.SERIALIZATION,
         )
+    num_nodes = sum([len(getattr(log, name)) for name in NODE_SETS])
+    num_rows = num_nodes + len(log.moved_nodes) + len(log.updated_chunks)
+    if is_small(num_rows):
+        with suppress(*UNFIT):
+            return direct_transaction_log.write_transaction_log(
+                log, spec_version=spec_version, level=level
+            )
+    return _write_columns(log, spec_version=spec_version, level=level)
+
+
+def _write_columns(log: TransactionLog, *, spec_version: int, level: int) -> bytes:
     layout = Layout(f"transaction log {log.id} with {len(log.updated_chunks)} updated chunks")
     table = schema.TransactionLog
     root = layout.add_records(
@@ -143,7 +165,11 @@ def _write_updated_chunks(layout: Layout, root: Records, chunks: ChunkIndexColum
     root.point(schema.TransactionLog.UPDATED_CHUNKS, position)
     arrays.fill(table.NODE_ID, chunks.node_ids)
     record_template = Records([schema.ChunkIndices.COORDS], build_index_tail(chunks))
-    layout.require_room(len(chunks) * (record_template.stride + 4))
+    chunk_size = record_template.stride + 4
+    # Other parts of the file, such as the padding of vectors, take a few bytes for each array.
+    num_fitting = layout.count_fitting(chunk_size) - len(chunks.node_ids) - 8
+    layout.advice = f"commit in parts of at most {max(0, num_fitting):,} chunks"
+    layout.require_room(len(chunks) * chunk_size)
     positions, pointers = layout.add_pointers(np.diff(chunks.row_offsets))
     arrays.point(table.CHUNKS, positions)
     pointers.set_targets(_write_indices(layout, record_template, chunks))

@@ -22,28 +22,33 @@ if TYPE_CHECKING:
 def fetch_diff(refs: Refs, assets: Assets, before: SnapshotId, after: SnapshotId) -> Diff:
     """Compute the changes from one snapshot to another.
 
-    Reads the logs of both snapshots back to their latest common ancestor.
+    Reads the logs of both snapshots back to their latest common ancestor. From a snapshot to a
+    descendant, nothing older than the first is read.
     """
-    before_commits, after_commits = [], []  # since the common ancestor, newest first
-    history = {info.id: info for info in refs.fetch_ancestry(before)}
+    before_commits: list[SnapshotInfo] = []
+    after_commits: list[SnapshotInfo] = []  # both since the common ancestor, newest first
+    common_id = before
     for info in refs.fetch_ancestry(after):
-        if info.id in history:
-            common_id = info.id
+        if info.id == before:
             break
         after_commits.append(info)
     else:
-        raise InvalidInputError(
-            f"snapshots {before} and {after} have no common ancestor",
-            kind=ErrorKind.BAD_SNAPSHOT_CHAIN_FOR_DIFF,
-        )
-    for info in history.values():
-        if info.id == common_id:
-            break
-        before_commits.append(info)
+        positions = {info.id: position for position, info in enumerate(after_commits)}
+        for info in refs.fetch_ancestry(before):
+            if info.id in positions:
+                common_id = info.id
+                del after_commits[positions[common_id] :]
+                break
+            before_commits.append(info)
+        else:
+            raise InvalidInputError(
+                f"snapshots {before} and {after} have no common ancestor",
+                kind=ErrorKind.BAD_SNAPSHOT_CHAIN_FOR_DIFF,
+            )
     after_ids, before_ids = _list_logs(reversed(after_commits)), _list_logs(before_commits)
     logs = fetch_commit_logs(assets, [*after_ids, *before_ids])
-    before_nodes = assets.require_tree(before).by_id
-    after_nodes = assets.require_tree(after).by_id
+    trees = assets.run_concurrently(assets.require_tree, [before, after])
+    before_nodes, after_nodes = (tree.by_id for tree in trees)
     if not before_commits:
         return diff_along_history(logs, before_nodes, after_nodes)
     after_logs, before_logs = logs[: len(after_ids)], logs[len(after_ids) :]

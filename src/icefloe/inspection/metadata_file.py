@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from icefloe.errors import ErrorKind, FormatError
-from icefloe.format import config_tree, config_yaml
+from icefloe.format import config_tree
 from icefloe.format.envelope import MAGIC, MAX_FLATBUFFER_SIZE, FileType, read_header
 from icefloe.format.generation import find_generation
 from icefloe.format.json_text import parse_json
@@ -69,6 +69,8 @@ def describe_file(data: bytes | memoryview, file: str, *, refs: bool = True) -> 
     if name == "ref.json.deleted":
         return {"file_type": "tag tombstone"}
     if name.startswith("config.yaml"):
+        from icefloe.format import config_yaml  # noqa: PLC0415 - PyYAML is slow to import
+
         config = config_yaml.loads(data, file=file)
         return {"file_type": "configuration", "config": _describe_config(config)}
     if name == CONVERSION:

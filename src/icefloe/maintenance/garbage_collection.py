@@ -1,8 +1,9 @@
 """Garbage collection: deletes the files that no live snapshot refers to and that are old enough.
 
 A snapshot is live if it is in the history of a branch or tag, or if its file is newer than the
-cutoff time. The files of an open session are not referenced by any snapshot, so the cutoff must be
-before the start of every session that may still commit. File times come from the storage's clock.
+cutoff time. The files of an open session are not referenced by any snapshot, so the cutoff should
+be before the start of every session that may still commit: a commit fails if its files were deleted
+(`icefloe.refs.commit_check`). File times come from the storage's clock.
 
 Concurrent commits are safe. The refs are read again before each kind of file is deleted, and new
 snapshots are marked as live. In generations v2 and draft, unreachable snapshots are first removed
@@ -27,11 +28,12 @@ import numpy as np
 
 from icefloe.errors import ConflictError, ErrorKind, ObjectNotFoundError, ReadOnlyError
 from icefloe.format.ids import to_id_rows, to_ids
+from icefloe.maintenance.limits import map_bounded
 from icefloe.maintenance.live_files import LiveFiles
 from icefloe.maintenance.progress import Phase, ignore_progress
 from icefloe.maintenance.repository_reader import RepositoryReader
 from icefloe.maintenance.sweep import Sweeper
-from icefloe.model.id_columns import IdSet, parse_names
+from icefloe.model.id_columns import IdSet, MarkedIds, parse_names
 from icefloe.model.ids import AttributesId, ManifestId, ObjectId, SnapshotId
 from icefloe.model.times import require_time_zone
 from icefloe.refs import changes, retention
@@ -39,6 +41,7 @@ from icefloe.refs.opening import make_refs
 from icefloe.refs.single_object import SingleObjectRefs
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from collections.abc import Set as AbstractSet
 
     from numpy.typing import NDArray
@@ -67,8 +70,9 @@ def collect_garbage(
 ) -> GCSummary:
     """Delete the files of a repository that are not live and are older than ``older_than``.
 
-    Requests: a listing for each kind of file, a request for each live snapshot and manifest, and a
-    request for every thousand deleted files.
+    Requests: a listing for each kind of file, all concurrent, a request for each live snapshot and
+    for each live manifest, and a request for every thousand deleted files. Once all old chunk files
+    are known to be live, the remaining manifests are not read.
 
     Parameters
     ----------
@@ -81,18 +85,19 @@ def collect_garbage(
     Raises
     ------
     ObjectNotFoundError
-        If a file that a branch or a tag refers to is missing; the collection stops.
+        If a file that a branch or a tag refers to is missing; the collection stops. A missing
+        manifest is noticed only if it could refer to a file that would be deleted.
     """
     if storage.read_only and not dry_run:
         raise ReadOnlyError(f"{storage.url} is read-only: open it with write access")
     cutoff = min(require_time_zone("delete_object_older_than", older_than), datetime.now(UTC))
     reader = RepositoryReader(storage, generation, read_limits, progress)
     for _ in range(_MAX_ATTEMPTS):
-        snapshots = _list_files(storage, generation.layout.snapshots, generation.id_size, cutoff)
+        listings = _list_all_files(storage, generation, cutoff)
         refs = make_refs(storage, generation)
         has_single_object = isinstance(refs, SingleObjectRefs)
         marker_class = _SingleObjectMarker if has_single_object else _SeparateRefsMarker
-        marker: _Marker = marker_class(refs, reader, snapshots, dry_run=dry_run)
+        marker: _Marker = marker_class(refs, reader, listings, dry_run=dry_run)
         try:
             marker.mark()
         except ConflictError as error:
@@ -100,7 +105,7 @@ def collect_garbage(
                 raise
             continue
         sweeper = Sweeper(storage, delete_limits, dry_run=dry_run, progress=progress)
-        _sweep(storage, generation, cutoff, marker, snapshots, sweeper=sweeper)
+        _sweep(generation, marker, listings, sweeper)
         sweeper.delete_abandoned_uploads(cutoff)
         if sweeper.can_continue:
             sweeper.count_bytes(refs.collect_ref_files(before=cutoff, dry_run=dry_run))
@@ -125,35 +130,29 @@ def collect_garbage(
     )
 
 
-def _sweep(
-    storage: Storage,
-    generation: Generation,
-    cutoff: datetime,
-    marker: _Marker,
-    snapshots: _Listing,
-    *,
-    sweeper: Sweeper,
-) -> None:
+def _get_file_kinds(generation: Generation) -> dict[Phase, FileKind]:
+    """Return the kinds of files in the order of their deletion."""
     layout = generation.layout
-    for phase, files in (
-        (Phase.DELETE_SNAPSHOTS, layout.snapshots),
-        (Phase.DELETE_TRANSACTION_LOGS, layout.transaction_logs),
-        (Phase.DELETE_MANIFESTS, layout.manifests),
-        (Phase.DELETE_ATTRIBUTES, layout.attributes),
-        (Phase.DELETE_CHUNKS, layout.chunks),
-    ):
-        if files is None:
-            continue
+    kinds = {
+        Phase.DELETE_SNAPSHOTS: layout.snapshots,
+        Phase.DELETE_TRANSACTION_LOGS: layout.transaction_logs,
+        Phase.DELETE_MANIFESTS: layout.manifests,
+        Phase.DELETE_ATTRIBUTES: layout.attributes,
+        Phase.DELETE_CHUNKS: layout.chunks,
+    }
+    return {phase: files for phase, files in kinds.items() if files is not None}
+
+
+def _sweep(
+    generation: Generation, marker: _Marker, listings: Mapping[Phase, _Listing], sweeper: Sweeper
+) -> None:
+    for phase, files in _get_file_kinds(generation).items():
         if not sweeper.can_continue:
             sweeper.skip(phase)
             continue
-        is_listed = phase is Phase.DELETE_SNAPSHOTS
-        listing = (
-            snapshots if is_listed else _list_files(storage, files, generation.id_size, cutoff)
-        )
         # Filter first: the refs are read again only if garbage is left, and then few files are
         # compared.
-        garbage = listing.old.without(marker.get_live_ids(phase))
+        garbage = listings[phase].old.without(marker.get_live_ids(phase))
         if len(garbage):
             marker.refresh()
             garbage = garbage.without(marker.get_live_ids(phase))
@@ -170,7 +169,7 @@ class _Files:
     def __len__(self) -> int:
         return len(self.id_rows)
 
-    def without(self, ids: IdSet) -> _Files:
+    def without(self, ids: IdSet | MarkedIds) -> _Files:
         is_kept = ~ids.contains(self.id_rows)
         return _Files(self.id_rows[is_kept], self.sizes_bytes[is_kept])
 
@@ -181,6 +180,19 @@ class _Listing:
 
     old: _Files
     recent: NDArray[np.uint8]
+
+
+def _list_all_files(
+    storage: Storage, generation: Generation, cutoff: datetime
+) -> dict[Phase, _Listing]:
+    """List the files of all kinds, concurrently."""
+    kinds = _get_file_kinds(generation)
+    listings = map_bounded(
+        lambda files: _list_files(storage, files, generation.id_size, cutoff),
+        kinds.values(),
+        workers=1 if storage.is_low_latency else len(kinds),
+    )
+    return dict(zip(kinds, listings, strict=True))
 
 
 def _list_files(storage: Storage, files: FileKind, id_size: int, cutoff: datetime) -> _Listing:
@@ -214,13 +226,19 @@ class _Marker(ABC):
     """The mark phase: collects the live files."""
 
     def __init__(
-        self, refs: Refs, reader: RepositoryReader, snapshots: _Listing, *, dry_run: bool
+        self,
+        refs: Refs,
+        reader: RepositoryReader,
+        listings: Mapping[Phase, _Listing],
+        *,
+        dry_run: bool,
     ) -> None:
         self._refs = refs
         self._dry_run = dry_run
-        self._snapshot_listing = snapshots
+        snapshots = listings[Phase.DELETE_SNAPSHOTS]
+        self._old = set(to_ids(snapshots.old.id_rows, SnapshotId))
         self._recent = set(to_ids(snapshots.recent, SnapshotId))
-        self._live = LiveFiles(reader)
+        self._live = LiveFiles(reader, listings[Phase.DELETE_CHUNKS].old.id_rows)
 
     @abstractmethod
     def mark(self) -> None:
@@ -238,7 +256,7 @@ class _Marker(ABC):
     def find_live_logs(self) -> AbstractSet[SnapshotId]:
         """Return the snapshots whose transaction logs are live."""
 
-    def get_live_ids(self, phase: Phase) -> IdSet:
+    def get_live_ids(self, phase: Phase) -> IdSet | MarkedIds:
         """Return the ids of the live files of one kind."""
         match phase:
             case Phase.DELETE_SNAPSHOTS:
@@ -289,11 +307,11 @@ class _SingleObjectMarker(_Marker):
         self._info = self._object.fetch()
         if not self._dry_run:
             changes.require_online(self._info)
-        all_ids = {snapshot.id for snapshot in self._info.snapshots}
+        newest_first = sorted(self._info.snapshots, key=lambda snapshot: snapshot.flushed_at)[::-1]
+        all_ids = {snapshot.id: None for snapshot in newest_first}.keys()
         reachable = retention.find_reachable(self._info)
-        old = set(to_ids(self._snapshot_listing.old.id_rows, SnapshotId))
-        garbage = (all_ids - reachable) & old
-        self._live.add(reachable)
+        garbage = (all_ids - reachable) & self._old
+        self._live.add(id_ for id_ in all_ids if id_ in reachable)
         self._live.add((all_ids - garbage) | self._recent, required=False)
         if self._dry_run:
             _, self._info = retention.collect_snapshots(self._info, garbage, all_ids)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from icefloe.assets import Assets
@@ -10,17 +9,19 @@ from icefloe.errors import FormatError, ObjectNotFoundError
 from icefloe.maintenance.limits import Budget, ReadLimits, map_bounded
 from icefloe.maintenance.progress import Phase, Step, ignore_progress
 from icefloe.model.config import CachingConfig
-from icefloe.model.node import ArrayNodeData
-from icefloe.model.snapshot import ManifestFileInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from collections.abc import Set as AbstractSet
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from icefloe.format.generation import Generation
     from icefloe.maintenance.progress import Progress
-    from icefloe.model.ids import AttributesId, ManifestId, SnapshotId
+    from icefloe.model.ids import ManifestId, SnapshotId
     from icefloe.model.manifest import Manifest
+    from icefloe.model.snapshot import ManifestFileInfo, SnapshotFiles
     from icefloe.storage.interface import Storage
 
 R = TypeVar("R")
@@ -29,16 +30,6 @@ NO_CACHE = CachingConfig(
     num_snapshot_nodes=0, num_chunk_refs=0, num_transaction_changes=0, num_bytes_chunks=0
 )
 DECODED_BYTES_PER_REF = 64
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotFiles:
-    """The files that a snapshot refers to."""
-
-    id: SnapshotId
-    parent_id: SnapshotId | None
-    manifests: tuple[ManifestFileInfo, ...]
-    attributes: frozenset[AttributesId]
 
 
 class RepositoryReader:
@@ -72,10 +63,10 @@ class RepositoryReader:
 
         Unless ``required``, files that are missing or cannot be decoded are skipped.
         """
-        pending = sorted(set(snapshot_ids) - exclude)
+        pending = [id_ for id_ in dict.fromkeys(snapshot_ids) if id_ not in exclude]
         seen = {*exclude, *pending}
         while pending:
-            parents = set()
+            parents: dict[SnapshotId, None] = {}
             for files in map_bounded(
                 lambda snapshot_id: self._fetch_files(snapshot_id, required=required),
                 pending,
@@ -84,28 +75,41 @@ class RepositoryReader:
                 self._report_step(Phase.READ_SNAPSHOTS, len(pending))
                 if files is not None:
                     yield files
-                    if files.parent_id is not None:
-                        parents.add(files.parent_id)
-            pending = sorted(parents - seen)
-            seen |= parents
+                    if files.parent_id is not None and self._has_parents:
+                        parents[files.parent_id] = None
+            pending = [id_ for id_ in parents if id_ not in seen]
+            seen |= parents.keys()
 
     def read_manifests(
-        self,
-        infos: Iterable[ManifestFileInfo],
-        summarize: Callable[[Manifest], R],
-        *,
-        required: bool = True,
+        self, infos: Iterable[ManifestFileInfo], summarize: Callable[[Manifest], R]
     ) -> Iterator[R]:
-        """Read manifests, and yield the result of ``summarize`` for each.
+        """Read manifests, and yield the result of ``summarize`` for each."""
+        return self._map_manifests(
+            lambda manifest_id: summarize(self._assets.fetch_manifest(manifest_id)), infos
+        )
+
+    def read_chunk_ids(
+        self, infos: Iterable[ManifestFileInfo], *, required: bool = True
+    ) -> Iterator[NDArray[np.uint8]]:
+        """Yield the ids of the chunk files that each manifest refers to, one per row.
 
         Unless ``required``, files that are missing or cannot be decoded are skipped.
         """
+        return self._map_manifests(self._assets.fetch_chunk_ids, infos, required=required)
+
+    def _map_manifests(
+        self,
+        fetch: Callable[[ManifestId], R],
+        infos: Iterable[ManifestFileInfo],
+        *,
+        required: bool = True,
+    ) -> Iterator[R]:
         limits = self._limits
-        ordered = sorted(infos, key=lambda info: info.id)
+        ordered = list(infos)
 
         def fetch_summary(info: ManifestFileInfo) -> tuple[R] | None:
             try:
-                return (summarize(self._assets.fetch_manifest(info.id)),)
+                return (fetch(info.id),)
             except (ObjectNotFoundError, FormatError):
                 if required:
                     raise
@@ -127,24 +131,11 @@ class RepositoryReader:
 
     def _fetch_files(self, snapshot_id: SnapshotId, *, required: bool) -> SnapshotFiles | None:
         try:
-            snapshot = self._assets.fetch_snapshot(snapshot_id)
+            return self._assets.fetch_snapshot_files(snapshot_id)
         except (ObjectNotFoundError, FormatError):
             if required:
                 raise
             return None
-        manifests: dict[ManifestId, ManifestFileInfo] = {
-            info.id: info for info in snapshot.manifest_files
-        }
-        # Readers use the references of arrays, even to manifests that the list lacks.
-        for node in snapshot.nodes:
-            if isinstance(node.node_data, ArrayNodeData):
-                for ref in node.node_data.manifests:
-                    manifests.setdefault(ref.id, ManifestFileInfo(ref.id, 0, 0))
-        parent = snapshot.parent_id if self._has_parents else None
-        attributes = frozenset(
-            [node.attributes_ref.id for node in snapshot.nodes if node.attributes_ref is not None]
-        )
-        return SnapshotFiles(snapshot.id, parent, tuple(manifests.values()), attributes)
 
     def _report_step(self, phase: Phase, total: int) -> None:
         self._num_read[phase] += 1

@@ -9,8 +9,8 @@ As in Icechunk, two configurations can share a section: assign a `copy` to separ
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import Final
+from enum import Enum, EnumType, IntEnum
+from typing import Any, Final
 
 from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.model.config_section import (
@@ -33,10 +33,19 @@ from icefloe.model.manifest_config import ManifestConfig
 from icefloe.model.storage_settings import StorageRetriesSettings, StorageSettings
 
 
-class CompressionAlgorithm(Enum):
+class _WithDefault(EnumType):
+    """The type of an enumeration whose call without a value returns the member 0, as Icechunk's."""
+
+    def __call__(cls, value: object = 0, *args: Any, **kwargs: Any) -> Any:
+        return super().__call__(value, *args, **kwargs)
+
+
+class CompressionAlgorithm(IntEnum, metaclass=_WithDefault):
     """The compression of metadata files."""
 
     Zstd = 0
+
+    __str__ = Enum.__str__
 
     @staticmethod
     def default() -> "CompressionAlgorithm":

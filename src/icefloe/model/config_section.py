@@ -145,23 +145,37 @@ class ConfigSection(Persisted):
 
     def copy(self) -> Self:
         """Return a deep copy."""
-        return copy.deepcopy(self)
+        copied = object.__new__(type(self))
+        for name in self.__dataclass_fields__:
+            # The values were checked when they were assigned.
+            object.__setattr__(copied, name, _copy_value(getattr(self, name)))
+        return copied
 
     def merge(self, other: Self) -> Self:
         """Return a copy, with the set fields of ``other`` applied recursively.
 
         Containers, preload and splitting are replaced as a whole.
         """
-        merged, overlay = self.copy(), other.copy()
-        for item in fields(overlay):
-            old, new = getattr(merged, item.name), getattr(overlay, item.name)
-            if item.name == "unknown":
+        merged = self.copy()
+        for name, item in other.__dataclass_fields__.items():
+            old, new = getattr(merged, name), getattr(other, name)
+            if new is None:
+                continue
+            if name == "unknown":
                 changed = {k: v for k, v in new.items() if v is not None or k not in old}
-                merged.unknown = {**old, **changed}
-            elif new is not None:
-                is_merged = isinstance(old, ConfigSection) and "merge" not in item.metadata
-                setattr(merged, item.name, old.merge(new) if is_merged else new)
+                value: object = {**old, **copy.deepcopy(changed)}
+            elif isinstance(old, ConfigSection) and "merge" not in item.metadata:
+                value = old.merge(new)
+            else:
+                value = _copy_value(new)
+            object.__setattr__(merged, name, value)
         return merged
+
+
+def _copy_value(value: Any) -> Any:
+    if value is None or type(value) in {bool, int, str}:
+        return value
+    return value.copy() if isinstance(value, ConfigSection) else copy.deepcopy(value)
 
 
 def _check(section: type, name: str, value: object) -> None:

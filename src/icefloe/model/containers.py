@@ -8,7 +8,7 @@ the repository or the user has authorized it.
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import Final, Self, TypeAlias
 
 from icefloe.errors import ErrorKind, InvalidInputError
@@ -21,7 +21,7 @@ from icefloe.model.config_section import (
 )
 
 
-class ChecksumAlgorithm(Enum):
+class ChecksumAlgorithm(IntEnum):
     """The checksum algorithm of writes to S3."""
 
     Crc32 = 0
@@ -29,6 +29,8 @@ class ChecksumAlgorithm(Enum):
     Crc64Nvme = 2
     Sha1 = 3
     Sha256 = 4
+
+    __str__ = Enum.__str__
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -183,6 +183,50 @@ class IdSet:
         return self._sorted
 
 
+class MarkedIds:
+    """A fixed set of ids of one size, some of which are marked."""
+
+    def __init__(self, rows: NDArray[np.uint8]) -> None:
+        self._sorted = _find_unique(to_sort_keys(rows))
+        self._is_marked = np.zeros(len(self._sorted), bool)
+        self._num_unmarked = len(self._sorted)
+        self._pending: list[NDArray[np.bytes_]] = []
+        self._num_pending = 0
+
+    def are_all_marked(self) -> bool:
+        """Whether no id of the set is left without a mark."""
+        # Ids are looked up in batches, but at once if they could be all that are left.
+        if self._num_pending >= self._num_unmarked:
+            self._mark_pending()
+        return not self._num_unmarked
+
+    def mark(self, rows: NDArray[np.uint8]) -> None:
+        """Mark those of the ids that are in the set."""
+        self._pending.append(to_sort_keys(rows))
+        self._num_pending += len(rows)
+        if self._num_pending >= _MIN_PENDING_ROWS:
+            self._mark_pending()
+
+    def contains(self, rows: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """Return for each id of the set whether it is marked."""
+        self._mark_pending()
+        is_marked: NDArray[np.bool_] = self._is_marked[
+            np.searchsorted(self._sorted, to_sort_keys(rows))
+        ]
+        return is_marked
+
+    def _mark_pending(self) -> None:
+        if not self._num_pending or not self._num_unmarked:
+            self._pending, self._num_pending = [], 0
+            return
+        # Sorted lookups visit the set in order, which is faster if it is large.
+        keys = _find_unique(np.concatenate(self._pending))
+        self._pending, self._num_pending = [], 0
+        positions = np.minimum(np.searchsorted(self._sorted, keys), len(self._sorted) - 1)
+        self._is_marked[positions[self._sorted[positions] == keys]] = True
+        self._num_unmarked = len(self._sorted) - int(np.count_nonzero(self._is_marked))
+
+
 def to_sort_keys(rows: NDArray[np.uint8]) -> NDArray[np.bytes_]:
     """Return ids as values that sort and compare like their bytes."""
     # Fixed-width bytes compare and sort as one value; zero bytes are significant.

@@ -6,7 +6,8 @@ The columns are numpy arrays in the memory layout of Arrow, so that Arrow can wr
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
@@ -21,14 +22,16 @@ from icefloe.model.chunk_payload import (
     LastModified,
     VirtualChunkRef,
 )
-from icefloe.model.columns import freeze_columns, make_constant, to_offsets
+from icefloe.model.columns import freeze_columns, make_constant, reduce_columns, to_offsets
 from icefloe.model.ids import ChunkId, ManifestId, NodeId
 from icefloe.model.strings import EMPTY, Strings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
+
+Payload = TypeVar("Payload", ChunkRef, VirtualChunkRef, InlineChunk)
 
 NO_CODE = -1
 """The code of a missing location or entity tag."""
@@ -70,6 +73,9 @@ class ChunkPayloads:
     def __post_init__(self) -> None:
         freeze_columns(self)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reduce_columns(self)
+
     @classmethod
     def make_virtual(
         cls,
@@ -100,36 +106,47 @@ class ChunkPayloads:
     @classmethod
     def of(cls, payloads: Sequence[ChunkPayload]) -> ChunkPayloads:
         """Build columns from single references."""
-        id_sizes = {len(payload.id.raw) for payload in payloads if isinstance(payload, ChunkRef)}
-        columns = allocate_columns(len(payloads), max(id_sizes, default=ChunkId.SIZE))
+        # By kind, so that most of the work is done in C.
+        kinds = set(map(type, payloads))
+        native_rows, native = _select_kind(payloads, ChunkRef, kinds)
+        virtual_rows, virtual = _select_kind(payloads, VirtualChunkRef, kinds)
+        inline_rows, inline_chunks = _select_kind(payloads, InlineChunk, kinds)
+        id_size = len(native[0].id.raw) if native else ChunkId.SIZE
+        columns = allocate_columns(len(payloads), id_size)
         kind, offset, length, chunk_id, location_codes, etag_codes, last_modified = columns.values()
         locations: dict[str, int] = {}
         etags: dict[str, int] = {}
-        inline = bytearray()
-        for row, payload in enumerate(payloads):
-            match payload:
-                case ChunkRef():
-                    kind[row] = ChunkKind.NATIVE
-                    chunk_id[row] = np.frombuffer(payload.id.raw, np.uint8)
-                    offset[row], length[row] = payload.offset, payload.length
-                case VirtualChunkRef():
-                    kind[row] = ChunkKind.VIRTUAL
-                    location_codes[row] = locations.setdefault(payload.location, len(locations))
-                    offset[row], length[row] = payload.offset, payload.length
-                    match payload.checksum:
-                        case ETag(value):
-                            etag_codes[row] = etags.setdefault(value, len(etags))
-                        case LastModified(seconds):
-                            last_modified[row] = seconds
-                case InlineChunk(data):
-                    kind[row] = ChunkKind.INLINE
-                    offset[row], length[row] = len(inline), len(data)
-                    inline += data
+        if native:
+            kind[native_rows] = ChunkKind.NATIVE
+            raw = b"".join(map(attrgetter("id.raw"), native))
+            chunk_id[native_rows] = np.frombuffer(raw, np.uint8).reshape(-1, id_size)
+            offset[native_rows] = _to_u64(map(_get_offset, native), len(native))
+            length[native_rows] = _to_u64(map(_get_length, native), len(native))
+        if virtual:
+            kind[virtual_rows] = ChunkKind.VIRTUAL
+            offset[virtual_rows] = _to_u64(map(_get_offset, virtual), len(virtual))
+            length[virtual_rows] = _to_u64(map(_get_length, virtual), len(virtual))
+            location_codes[virtual_rows] = [
+                locations.setdefault(payload.location, len(locations)) for payload in virtual
+            ]
+            rows = np.arange(len(payloads))[virtual_rows].tolist()
+            for row, payload in zip(rows, virtual, strict=True):
+                match payload.checksum:
+                    case ETag(value):
+                        etag_codes[row] = etags.setdefault(value, len(etags))
+                    case LastModified(seconds):
+                        last_modified[row] = seconds
+        inline = list(map(attrgetter("data"), inline_chunks))
+        if inline:
+            kind[inline_rows] = ChunkKind.INLINE
+            sizes = _to_u64(map(len, inline), len(inline))
+            length[inline_rows] = sizes
+            offset[inline_rows] = to_offsets(sizes)[:-1]
         return cls(
             **columns,
             locations=Strings.of(list(locations)),
             etags=Strings.of(list(etags)),
-            inline=np.frombuffer(bytes(inline), np.uint8),
+            inline=np.frombuffer(b"".join(inline), np.uint8),
         )
 
     @classmethod
@@ -266,6 +283,9 @@ class ArrayManifest:
     def __post_init__(self) -> None:
         freeze_columns(self)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reduce_columns(self)
+
     @classmethod
     def of(cls, coords: NDArray[np.uint32], payloads: ChunkPayloads) -> ArrayManifest:
         """Make an array manifest from rows in any order, sorting them by coordinates."""
@@ -328,6 +348,26 @@ class Manifest:
         return sum(
             _get_nbytes(getattr(owner, field.name)) for owner in owners for field in fields(owner)
         )
+
+
+_get_offset, _get_length = attrgetter("offset"), attrgetter("length")
+
+
+def _select_kind(
+    payloads: Sequence[ChunkPayload], kind: type[Payload], kinds: set[type[ChunkPayload]]
+) -> tuple[slice | list[int], Sequence[Payload]]:
+    """Return the rows of the references of one of ``kinds``, and the references."""
+    if kinds == {kind}:
+        return slice(None), cast("Sequence[Payload]", payloads)
+    if kind not in kinds:
+        return [], []
+    rows = [row for row, payload in enumerate(payloads) if isinstance(payload, kind)]
+    return rows, [payload for payload in payloads if isinstance(payload, kind)]
+
+
+def _to_u64(numbers: Iterable[int], count: int) -> NDArray[np.uint64]:
+    # `numpy.array` needs twice the time, and makes floats of large numbers if no type is given.
+    return np.fromiter(numbers, np.uint64, count)
 
 
 def _get_nbytes(column: NDArray[np.generic] | Strings) -> int:

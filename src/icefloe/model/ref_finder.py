@@ -1,8 +1,8 @@
-"""Index for repeated lookups of single chunks of one array."""
+"""Lookups of single chunks of one array."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -18,7 +18,14 @@ if TYPE_CHECKING:
 _MAX_CHUNKS = 2**62
 
 
-class RefFinder:
+class RefFinder(Protocol):
+    """Finds the references of one array."""
+
+    def get(self, indices: tuple[int, ...]) -> ChunkPayload | None:
+        """Return the reference of a chunk, or None."""
+
+
+class IndexedRefs:
     """Finds references by the number of a chunk in the grid, with one binary search.
 
     If the numbers are consecutive, the common case, the number gives the row without a search.

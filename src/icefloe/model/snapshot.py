@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from icefloe.model.node import ArrayNodeData
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from icefloe.model.ids import ManifestId, SnapshotId
+    from icefloe.model.ids import AttributesId, ManifestId, SnapshotId
     from icefloe.model.node import NodeSnapshot
 
 MAX_RECENT_ANCESTORS = 50
@@ -41,10 +43,21 @@ class SnapshotInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class SnapshotFiles:
+    """The files that a snapshot refers to."""
+
+    id: SnapshotId
+    parent_id: SnapshotId | None
+    manifests: tuple[ManifestFileInfo, ...]
+    attributes: frozenset[AttributesId] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """A commit: all groups and arrays, and their manifest files.
 
-    ``nodes`` are ordered by path. ``parent_id`` is None for the first snapshot, and in spec version
+    ``nodes`` are ordered by path; they and ``manifest_files`` are tuples, or read from the file on
+    access. ``parent_id`` is None for the first snapshot, and in spec version
     2, where `RepoInfo` records ancestry.
 
     In generations that number nodes, ``next_node_number`` is greater than the number of every node
@@ -57,8 +70,8 @@ class Snapshot:
     flushed_at: datetime
     message: str
     metadata: Mapping[str, Any] = field(hash=False)
-    nodes: tuple[NodeSnapshot, ...]
-    manifest_files: tuple[ManifestFileInfo, ...]
+    nodes: Sequence[NodeSnapshot]
+    manifest_files: Sequence[ManifestFileInfo]
     next_node_number: int = 0
     recent_ancestors: tuple[SnapshotInfo, ...] = ()
     num_ancestors: int = 0
@@ -66,3 +79,16 @@ class Snapshot:
     def get_info(self) -> SnapshotInfo:
         """Return the history entry of this snapshot."""
         return SnapshotInfo(self.id, self.parent_id, self.flushed_at, self.message, self.metadata)
+
+    def find_files(self) -> SnapshotFiles:
+        """Find the files that this snapshot refers to."""
+        manifests = {info.id: info for info in self.manifest_files}
+        # Readers use the references of arrays, even to manifests that the list lacks.
+        for node in self.nodes:
+            if isinstance(node.node_data, ArrayNodeData):
+                for ref in node.node_data.manifests:
+                    manifests.setdefault(ref.id, ManifestFileInfo(ref.id, 0, 0))
+        attributes = frozenset(
+            [node.attributes_ref.id for node in self.nodes if node.attributes_ref is not None]
+        )
+        return SnapshotFiles(self.id, self.parent_id, tuple(manifests.values()), attributes)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from icefloe.errors import InvalidInputError
-from icefloe.model.columns import freeze_columns, to_offsets
+from icefloe.model.columns import freeze_columns, reduce_columns, to_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,6 +35,9 @@ class Strings:
 
     def __post_init__(self) -> None:
         freeze_columns(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reduce_columns(self)
 
     @classmethod
     def of(cls, values: Sequence[str | bytes]) -> Strings:

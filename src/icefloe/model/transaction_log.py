@@ -45,3 +45,8 @@ class TransactionLog:
     updated_arrays: frozenset[NodeId]
     updated_chunks: ChunkIndexColumns
     moved_nodes: tuple[MoveOperation, ...] = ()
+
+    @property
+    def changes_nodes(self) -> bool:
+        """Whether nodes changed, and not only chunks."""
+        return bool(self.moved_nodes) or any(getattr(self, name) for name in NODE_SETS)

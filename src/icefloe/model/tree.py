@@ -6,41 +6,71 @@ from bisect import bisect_left
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from icefloe.model.lazy_nodes import LazyNodes, ManifestFiles
 
-    from icefloe.model.ids import NodeId
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from icefloe.model.ids import ManifestId, NodeId
     from icefloe.model.node import NodeSnapshot
     from icefloe.model.path import Path
-    from icefloe.model.snapshot import Snapshot
+    from icefloe.model.snapshot import ManifestFileInfo, Snapshot
 
 # The character after "/": all paths below "/a" are between "/a/" and "/a0".
 _AFTER_SLASH = "0"
 
 
 class Tree:
-    """A snapshot with an index of its nodes; immutable."""
+    """A snapshot with an index of its nodes; immutable.
+
+    Queries decode only the nodes that they return, if the snapshot is large.
+    """
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
-        self._nodes = {node.path.value: node for node in snapshot.nodes}
-        self._paths = list(self._nodes)
+        self._nodes = snapshot.nodes
+
+    @cached_property
+    def _paths(self) -> Sequence[str]:
+        if isinstance(self._nodes, LazyNodes):
+            return self._nodes.paths
+        return [node.path.value for node in self._nodes]
 
     def get(self, path: Path) -> NodeSnapshot | None:
         """Return the node at a path, or None."""
-        return self._nodes.get(path.value)
+        row = bisect_left(self._paths, path.value)
+        if row < len(self._paths) and self._paths[row] == path.value:
+            return self._nodes[row]
+        return None
 
     @cached_property
-    def by_id(self) -> dict[NodeId, NodeSnapshot]:
+    def by_id(self) -> Mapping[NodeId, NodeSnapshot]:
         """All nodes by id."""
-        return {node.id: node for node in self.snapshot.nodes}
+        if isinstance(self._nodes, LazyNodes):
+            return self._nodes.by_id
+        return {node.id: node for node in self._nodes}
+
+    @cached_property
+    def _files(self) -> dict[ManifestId, ManifestFileInfo]:
+        return {info.id: info for info in self.snapshot.manifest_files}
+
+    def get_manifest_file(self, manifest_id: ManifestId) -> ManifestFileInfo | None:
+        """Return the manifest file with an id, or None."""
+        files = self.snapshot.manifest_files
+        if isinstance(files, ManifestFiles):
+            return files.find(manifest_id)
+        return self._files.get(manifest_id)
 
     def iter_below(self, path: Path) -> Iterator[NodeSnapshot]:
         """Yield the descendants of a path, ordered by path."""
         first, last = self._find_range("" if path.is_root else path.value)
-        for position in range(first, last):
-            if self._paths[position] != "/":
-                yield self._nodes[self._paths[position]]
+        if path.is_root and first < last and self._paths[first] == "/":
+            first += 1
+        if isinstance(self._nodes, LazyNodes):
+            yield from self._nodes.get_range(first, last)
+        else:
+            for row in range(first, last):
+                yield self._nodes[row]
 
     def iter_children(self, path: Path) -> Iterator[str]:
         """Yield the names of the children of a path, without visiting their descendants."""

@@ -48,27 +48,35 @@ class VirtualChunkSpec:
         last_updated_at_checksum: datetime | None = None,
     ) -> None:
         if last_updated_at_checksum is not None and last_updated_at_checksum.tzinfo is None:
-            raise _spec_error("last_updated_at_checksum has no time zone")
-        numbers = tuple(_require_range(part, MAX_U32, "index") for part in index)
+            raise _reference_error("VirtualChunkSpec: last_updated_at_checksum has no time zone")
+        numbers = tuple(_parse(part, MAX_U32, "index") for part in index)
         object.__setattr__(self, "index", numbers)
         object.__setattr__(self, "location", location)
-        object.__setattr__(self, "offset", _require_range(offset, MAX_U64, "offset"))
-        object.__setattr__(self, "length", _require_range(length, MAX_U64, "length"))
+        object.__setattr__(self, "offset", _parse(offset, MAX_U64, "offset"))
+        object.__setattr__(self, "length", _parse(length, MAX_U64, "length"))
         object.__setattr__(self, "etag_checksum", etag_checksum)
         object.__setattr__(self, "last_updated_at_checksum", last_updated_at_checksum)
 
 
-def _require_range(number: SupportsIndex, maximum: int, name: str) -> int:
+def parse_unsigned(number: SupportsIndex, maximum: int, name: str) -> int:
+    """Return an integer, also one of numpy; raise `InvalidInputError` for other values.
+
+    Booleans are refused as well.
+    """
     try:
-        integer = operator.index(number)  # also accepts numpy integers
-    except TypeError as error:
-        raise _spec_error(
-            f"{name}: expected an integer, got a {type(number).__qualname__}"
-        ) from error
+        integer = operator.index(number)
+    except TypeError:
+        integer = None
+    if integer is None or isinstance(number, bool):
+        raise _reference_error(f"{name}: expected an integer, got a {type(number).__qualname__}")
     if not 0 <= integer <= maximum:
-        raise _spec_error(f"{name}: {integer} is not between 0 and {maximum}")
+        raise _reference_error(f"{name}: {integer} is not between 0 and {maximum}")
     return integer
 
 
-def _spec_error(reason: str) -> InvalidInputError:
-    return InvalidInputError(f"VirtualChunkSpec: {reason}", kind=ErrorKind.INVALID_VIRTUAL_REF)
+def _parse(number: SupportsIndex, maximum: int, name: str) -> int:
+    return parse_unsigned(number, maximum, f"VirtualChunkSpec: {name}")
+
+
+def _reference_error(reason: str) -> InvalidInputError:
+    return InvalidInputError(reason, kind=ErrorKind.INVALID_VIRTUAL_REF)

@@ -15,13 +15,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from icefloe.errors import (
+    AbsentOrDeniedError,
     ConflictError,
     ErrorKind,
     FormatError,
     InvalidInputError,
     ObjectNotFoundError,
     OutcomeUnknownError,
-    PermissionDeniedError,
     SnapshotNotFoundError,
     StorageError,
 )
@@ -46,7 +46,8 @@ if TYPE_CHECKING:
     from icefloe.model.ids import SnapshotId
     from icefloe.model.snapshot import Snapshot, SnapshotInfo
     from icefloe.refs.branch_files import BranchFile
-    from icefloe.refs.interface import SnapshotSource
+    from icefloe.refs.commit_check import CommitCheck
+    from icefloe.refs.interface import Publish, SnapshotSource
     from icefloe.refs.retention import ExpirationPolicy, RefFilesExpiration
     from icefloe.refs.state import RefsState
     from icefloe.storage.interface import Storage
@@ -192,10 +193,16 @@ class BranchSequences(Refs):
     def require_online(self) -> None:
         """Do nothing: this generation has no status."""
 
-    def commit(self, branch: str, parent: SnapshotId, snapshot: SnapshotInfo) -> None:
-        self._commit(branch, parent, None, snapshot)
+    def commit(
+        self,
+        branch: str,
+        parent: SnapshotId,
+        snapshot: SnapshotInfo,
+        check: CommitCheck | None = None,
+    ) -> None:
+        self._commit(branch, parent, None, snapshot, check)
 
-    def begin_commit(self, branch: str, parent: SnapshotId) -> Callable[[SnapshotInfo], None]:
+    def begin_commit(self, branch: str, parent: SnapshotId) -> Publish:
         """Check the tip of a branch; see `Refs`. Saves one listing and one get."""
         current = self._fetch_branch(branch)
         if current.ref.snapshot_id != parent:
@@ -203,9 +210,16 @@ class BranchSequences(Refs):
         return partial(self._commit, branch, parent, current)
 
     def _commit(
-        self, branch: str, parent: SnapshotId, current: BranchFile | None, snapshot: SnapshotInfo
+        self,
+        branch: str,
+        parent: SnapshotId,
+        current: BranchFile | None,
+        snapshot: SnapshotInfo,
+        check: CommitCheck | None = None,
     ) -> None:
         ref_errors.require_parent(snapshot, parent)
+        if check is not None:
+            check.check_age()
         self._move_branch(
             branch,
             snapshot.id,
@@ -215,8 +229,14 @@ class BranchSequences(Refs):
             was_newest=lambda _: self._is_in_history(branch, snapshot),
         )
 
-    def add_snapshot(self, snapshot: SnapshotInfo) -> None:
-        """Do nothing: this generation keeps no list of snapshots."""
+    def add_snapshot(
+        self,
+        snapshot: SnapshotInfo,  # noqa: ARG002
+        check: CommitCheck | None = None,
+    ) -> None:
+        """Run the check only: this generation keeps no list of snapshots."""
+        if check is not None:
+            check.check_age()
 
     def create_branch(self, branch: str, snapshot_id: SnapshotId) -> None:
         """Create a branch; the files of a deleted branch of this name are continued."""
@@ -455,7 +475,7 @@ def has_main(storage: Storage) -> bool:
 def _probe(find: Callable[[], T | None]) -> T | None:
     try:
         return find()
-    except PermissionDeniedError:
+    except AbsentOrDeniedError:
         return None
     except StorageError as error:
         if error.kind is ErrorKind.UNIMPLEMENTED:

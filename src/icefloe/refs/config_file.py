@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 from icefloe.assets import fetch_file
 from icefloe.errors import (
+    AbsentOrDeniedError,
     ErrorKind,
     ObjectNotFoundError,
-    PermissionDeniedError,
     PreconditionFailedError,
     StorageError,
 )
-from icefloe.format import config_yaml
 from icefloe.format.keys import CONFIG
 from icefloe.refs import ref_errors
 from icefloe.refs.repeated_creation import create_or_compare
@@ -21,28 +20,28 @@ from icefloe.storage.interface import Create, UpdateIfMatch
 
 if TYPE_CHECKING:
     from icefloe.model.config import RepositoryConfig
-    from icefloe.storage.interface import Fetched, Storage
+    from icefloe.storage.interface import Storage, Version
 
 
 def create_config(storage: Storage, config: RepositoryConfig | None) -> None:
     """Write the configuration of a new repository, if it has one and the file is absent."""
     if config is not None:
         with contextlib.suppress(PreconditionFailedError):
-            storage.put(CONFIG, config_yaml.dumps(config), Create())
+            storage.put(CONFIG, encode_config(config), Create())
 
 
 def restore_config(storage: Storage, config: RepositoryConfig | None) -> None:
     """Write the configuration of a new repository, also if an interrupted attempt wrote it."""
     if config is not None:
-        create_or_compare(storage, CONFIG, config_yaml.dumps(config))
+        create_or_compare(storage, CONFIG, encode_config(config))
 
 
 def fetch_config(storage: Storage) -> RepositoryConfig | None:
     """Fetch the configuration, or None; one request."""
     try:
-        return config_yaml.loads(_fetch(storage).data, file=CONFIG)
+        return _fetch(storage)[0]
     # Without permission to list, S3 returns "access denied" for absent objects.
-    except (ObjectNotFoundError, PermissionDeniedError):
+    except (ObjectNotFoundError, AbsentOrDeniedError):
         return None
 
 
@@ -55,15 +54,15 @@ def save_config(
     conditional updates.
     """
     try:
-        fetched = _fetch(storage)
-        current: RepositoryConfig | None = config_yaml.loads(fetched.data, file=CONFIG)
-        mode: Create | UpdateIfMatch = UpdateIfMatch(fetched.info.version)
+        fetched, version = _fetch(storage)
+        current: RepositoryConfig | None = fetched
+        mode: Create | UpdateIfMatch = UpdateIfMatch(version)
     except ObjectNotFoundError:
         current, mode = None, Create()
     if current != expected:
         raise ref_errors.config_conflict_error()
     try:
-        storage.put(CONFIG, config_yaml.dumps(config), mode)
+        storage.put(CONFIG, encode_config(config), mode)
     except PreconditionFailedError as error:
         raise ref_errors.config_conflict_error() from error
     except StorageError as error:
@@ -76,5 +75,16 @@ def save_config(
         ) from error
 
 
-def _fetch(storage: Storage) -> Fetched:
-    return fetch_file(storage, CONFIG, max_bytes=config_yaml.MAX_SIZE_BYTES)
+# The codec is imported here, because PyYAML is slow to import and opening v2 does not need it.
+def encode_config(config: RepositoryConfig) -> bytes:
+    """Return the content of the file."""
+    from icefloe.format import config_yaml  # noqa: PLC0415
+
+    return config_yaml.dumps(config)
+
+
+def _fetch(storage: Storage) -> tuple[RepositoryConfig, Version]:
+    from icefloe.format import config_yaml  # noqa: PLC0415
+
+    fetched = fetch_file(storage, CONFIG, max_bytes=config_yaml.MAX_SIZE_BYTES)
+    return config_yaml.loads(fetched.data, file=CONFIG), fetched.info.version

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 from icefloe.assets import Assets
 from icefloe.errors import AlreadyExistsError, ErrorKind, PreconditionFailedError, StorageError
 from icefloe.format.generation import GENERATIONS
-from icefloe.format.keys import CONFIG
+from icefloe.format.keys import CONFIG, CREATION
+from icefloe.model.config import RepositoryConfig
 from icefloe.model.snapshot import INITIAL_MESSAGE, INITIAL_METADATA, Snapshot
+from icefloe.refs.creation_claim import hold_claim
 from icefloe.refs.opening import REF_STORES, is_repository, open_refs
 from icefloe.refs.store_root import require_no_store_root
 
 if TYPE_CHECKING:
     from icefloe.format.generation import Generation
-    from icefloe.model.config import RepositoryConfig
     from icefloe.refs.interface import Refs
     from icefloe.storage.interface import Storage
 
@@ -31,21 +32,22 @@ def create_refs(
     repository.
     """
     require_no_store_root(storage, generation)
-    require_no_repository(storage)
-    initial = _write_initial_snapshot(storage, generation)
-    try:
-        REF_STORES[generation.name].create(storage, initial, config)
-    except PreconditionFailedError as error:
-        raise _existing_repository_error(storage) from error
-    # Creators of different generations write different objects, so both can succeed. Readers look
-    # for generations in a fixed order, so the first of it wins, and the other creator detects that
-    # here.
+    require_no_repository(storage)  # so that nothing is written into a repository
+    with hold_claim(storage, generation, config):
+        require_no_repository(storage)
+        initial = _write_initial_snapshot(storage, generation)
+        try:
+            REF_STORES[generation.name].create(storage, initial, config)
+        except PreconditionFailedError as error:
+            raise _existing_repository_error(storage) from error
+    # Icechunk takes no claim. Readers look for generations in a fixed order, so the first of it
+    # wins, and the other creator detects that here.
     opened = open_refs(storage)
     if opened.refs.generation is not generation:
         raise _existing_repository_error(storage)
-    # An interrupted or concurrent creator may have written another configuration.
-    if config is not None and opened.config != config:
-        opened.refs.save_config(config, expected=opened.config)
+    # An interrupted creator may have left another configuration.
+    if opened.config != config:
+        opened.refs.save_config(config or RepositoryConfig(), expected=opened.config)
     return opened.refs
 
 
@@ -59,6 +61,7 @@ def require_clean_root(storage: Storage) -> None:
     """Raise if a storage contains files other than those of an interrupted creation."""
     leftovers = {
         CONFIG,
+        CREATION,
         *(
             files.format_key(generation.initial_snapshot_id)
             for generation in GENERATIONS.values()

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from icefloe.errors import ErrorKind
 from icefloe.format.unsupported import unsupported_error
+from icefloe.refs.commit_check import SessionStart
 from icefloe.refs.history import collect_reachable
 from icefloe.refs.names import require_ref_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from datetime import datetime
 
     from icefloe.errors import FormatError
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from icefloe.model.ids import SnapshotId
     from icefloe.model.repo_info import FeatureFlag, OpsLogEntry, RepoStatus
     from icefloe.model.snapshot import Snapshot, SnapshotInfo
+    from icefloe.refs.commit_check import CommitCheck
     from icefloe.refs.retention import ExpirationPolicy
     from icefloe.refs.state import RefsState
     from icefloe.storage.interface import Storage
@@ -34,6 +36,16 @@ class SnapshotSource(Protocol):
         Raises `FormatError` if a file that it refers to is missing.
         """
 
+    def fetch_snapshot_info(self, snapshot_id: SnapshotId) -> SnapshotInfo:
+        """Fetch the history entry of a snapshot; raise as `fetch_snapshot` does."""
+
+
+class Publish(Protocol):
+    """Commits a snapshot whose files have all been written; see `Refs.commit`."""
+
+    def __call__(self, snapshot: SnapshotInfo, check: CommitCheck | None = None) -> None:
+        """Commit the snapshot."""
+
 
 class Refs(ABC):
     """Branches, tags, history and configuration of one repository.
@@ -42,8 +54,8 @@ class Refs(ABC):
     and branch deletion in generation v1. `ConflictError` means that nothing changed; after
     `OutcomeUnknownError` the change may or may not have taken effect.
 
-    In generation v2 nothing lists the storage, and in v1 only `fetch_branches`, `fetch_tags` and
-    `fetch_deleted_tags`; everything else works without permission to list. In the generation
+    In generation v2 nothing lists the storage, and in v1 only what fetches all branches or
+    tags; everything else works without permission to list. In the generation
     ``sequence``, everything that reads a branch lists it.
 
     Methods marked "version 2 only" raise `FormatError` of kind ``UNSUPPORTED_SPEC_VERSION`` in
@@ -91,6 +103,10 @@ class Refs(ABC):
         Changes through pinned refs apply to the current state and are not visible in them.
         """
 
+    def get_session_start(self) -> SessionStart:
+        """Return the start of a session that reads from these refs, which are pinned."""
+        return SessionStart()
+
     @abstractmethod
     def with_assets(self, assets: SnapshotSource) -> Refs:
         """Return refs that read history from the snapshots of ``assets``.
@@ -102,6 +118,10 @@ class Refs(ABC):
     def fetch_branches(self) -> Mapping[str, SnapshotId]:
         """Fetch all branches and their tips."""
 
+    def fetch_branch_names(self) -> set[str]:
+        """Fetch the names of all branches."""
+        return set(self.fetch_branches())
+
     @abstractmethod
     def fetch_branch(self, branch: str) -> SnapshotId:
         """Fetch the tip of a branch; one request, no listing."""
@@ -109,6 +129,10 @@ class Refs(ABC):
     @abstractmethod
     def fetch_tags(self) -> Mapping[str, SnapshotId]:
         """Fetch all tags that are not deleted, and their targets."""
+
+    def fetch_tag_names(self) -> set[str]:
+        """Fetch the names of all tags that are not deleted."""
+        return set(self.fetch_tags())
 
     @abstractmethod
     def fetch_tag(self, tag: str) -> SnapshotId:
@@ -162,21 +186,33 @@ class Refs(ABC):
         raise self._unsupported_error("the list of feature flags")
 
     @abstractmethod
-    def commit(self, branch: str, parent: SnapshotId, snapshot: SnapshotInfo) -> None:
+    def commit(
+        self,
+        branch: str,
+        parent: SnapshotId,
+        snapshot: SnapshotInfo,
+        check: CommitCheck | None = None,
+    ) -> None:
         """Move a branch from ``parent`` to a snapshot whose files have all been written.
 
-        Raises `ConflictError` if the tip is not ``parent``.
+        Raises `ConflictError` if the tip is not ``parent``, and what ``check`` raises.
         """
 
     @abstractmethod
-    def begin_commit(self, branch: str, parent: SnapshotId) -> Callable[[SnapshotInfo], None]:
+    def begin_commit(self, branch: str, parent: SnapshotId) -> Publish:
         """Check that the tip of a branch is ``parent``, before any file is written.
 
         Returns a function that commits like `commit` but with one request less: it starts from the
         state that was read here, and reads again only after a conflict.
         """
 
-    def amend(self, branch: str, previous: SnapshotId, snapshot: SnapshotInfo) -> None:  # noqa: ARG002
+    def amend(
+        self,
+        branch: str,  # noqa: ARG002
+        previous: SnapshotId,  # noqa: ARG002
+        snapshot: SnapshotInfo,  # noqa: ARG002
+        check: CommitCheck | None = None,  # noqa: ARG002
+    ) -> None:
         """Replace the tip of a branch with a snapshot that has been written; version 2 only.
 
         The recorded parent and pruned logs are those of ``previous``. Raises `ConflictError` if the
@@ -185,7 +221,7 @@ class Refs(ABC):
         raise self._unsupported_error("amending a commit")
 
     @abstractmethod
-    def add_snapshot(self, snapshot: SnapshotInfo) -> None:
+    def add_snapshot(self, snapshot: SnapshotInfo, check: CommitCheck | None = None) -> None:
         """Record a snapshot that no branch points at; generation v1 records nothing."""
 
     @abstractmethod

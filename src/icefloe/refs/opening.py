@@ -1,21 +1,23 @@
 """Opens the refs of a repository and detects its generation.
 
-Opening reads the tip of main and the configuration: one request in generation v2, and three in v1,
-two of them concurrent. Older generations are looked for only if both are absent: ``draft`` takes
-one request more than v1, and ``sequence`` three, one of them a listing of one page. Otherwise
-nothing is listed.
+Opening reads ``repo`` (v2), or the file of the branch main and the configuration (v1): three
+concurrent requests, one after another where requests take no time. Older generations are looked
+for only if both are absent: ``draft`` takes one request more, and ``sequence`` three, one of them a
+listing of one page. Otherwise nothing is listed.
 """
 
 from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from icefloe.errors import (
+    AbsentOrDeniedError,
     ObjectNotFoundError,
-    PermissionDeniedError,
     RefNotFoundError,
     RepositoryNotFoundError,
     StorageError,
@@ -32,10 +34,10 @@ from icefloe.refs.state_file import ConfigAtOpening, StateFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from concurrent.futures import Future
 
     from icefloe.format.generation import Generation
     from icefloe.model.config import RepositoryConfig
+    from icefloe.model.ids import SnapshotId
     from icefloe.refs.interface import Refs
     from icefloe.storage.interface import Storage
 
@@ -92,34 +94,57 @@ def open_refs(storage: Storage) -> OpenedRefs:
     """Open the refs of the repository at the root of ``storage``.
 
     A file ``repo`` means generation v2, even if v1 files of an upgraded repository remain. The
-    files of another generation are read only if those of the generations before it are absent:
+    files of another generation are used only if those of the generations before it are absent:
     after any other error they could be stale.
     """
-    denied: PermissionDeniedError | None = None
+    pool = None if storage.is_low_latency else ThreadPoolExecutor(2, "icefloe-opening")
+    with pool or nullcontext():
+        return _open_refs(storage, _V1Files.start(storage, pool))
+
+
+def _open_refs(storage: Storage, files: _V1Files) -> OpenedRefs:
+    denied: AbsentOrDeniedError | None = None
     if _can_have(storage, V2):
         try:
             opening_refs = RepoFile(storage).pin()
         except RepositoryNotFoundError:
             pass
-        except PermissionDeniedError as error:
+        except AbsentOrDeniedError as error:
             # Without permission to list, S3 returns this for absent objects too. Credentials that
             # can read files of another generation can also read `repo`, so if those are readable,
             # `repo` is absent.
             denied = error
         else:
             return OpenedRefs(RepoFile(storage), opening_refs.fetch_config(), opening_refs)
-    with ThreadPoolExecutor(1, "icefloe-opening") as pool:
-        config = pool.submit(fetch_config, storage)
-        for generation, open_generation in _OPENERS.items():
-            if not _can_have(storage, generation):
-                continue
-            try:
-                return open_generation(storage, config)
-            except RepositoryNotFoundError:
-                pass
-            except PermissionDeniedError as error:
-                denied = denied or error
+    for generation, open_generation in _OPENERS.items():
+        if not _can_have(storage, generation):
+            continue
+        try:
+            return open_generation(storage, files)
+        except RepositoryNotFoundError:
+            pass
+        except AbsentOrDeniedError as error:
+            denied = denied or error
     raise denied or _make_missing_error(storage)
+
+
+@dataclass(frozen=True, slots=True)
+class _V1Files:
+    """The files of generation v1 that opening reads: each function waits for one, or reads it."""
+
+    get_main: Callable[[], SnapshotId]
+    get_config: Callable[[], RepositoryConfig | None]
+
+    @classmethod
+    def start(cls, storage: Storage, pool: ThreadPoolExecutor | None) -> _V1Files:
+        """Request both in threads, or, without a pool, when they are needed."""
+        get_main: Callable[[], SnapshotId] = partial(RefFiles(storage).fetch_branch, MAIN)
+        get_config: Callable[[], RepositoryConfig | None] = partial(fetch_config, storage)
+        if pool is not None:
+            get_config = pool.submit(get_config).result
+            if _can_have(storage, V1):
+                get_main = pool.submit(get_main).result
+        return cls(get_main, get_config)
 
 
 def _make_missing_error(storage: Storage) -> RepositoryNotFoundError:
@@ -131,35 +156,36 @@ def _make_missing_error(storage: Storage) -> RepositoryNotFoundError:
     return ref_errors.unfinished_conversion_error(storage.url)
 
 
-def _open_ref_files(storage: Storage, config: Future[RepositoryConfig | None]) -> OpenedRefs:
-    refs = RefFiles(storage)
+def _open_ref_files(storage: Storage, files: _V1Files) -> OpenedRefs:
     try:
-        main = refs.fetch_branch(MAIN)
+        main = files.get_main()
     except RefNotFoundError as error:
         raise ref_errors.missing_repository_error(storage.url) from error
-    state = StateAtOpening(main, config.result())
-    return OpenedRefs(refs, state.config, RefFiles(storage, at_opening=state))
+    state = StateAtOpening(main, files.get_config())
+    return OpenedRefs(RefFiles(storage), state.config, RefFiles(storage, at_opening=state))
 
 
-def _open_state_file(storage: Storage, config: Future[RepositoryConfig | None]) -> OpenedRefs:
+def _open_state_file(storage: Storage, files: _V1Files) -> OpenedRefs:
     info = StateFile(storage).fetch()
-    state = ConfigAtOpening(config.result())
+    state = ConfigAtOpening(files.get_config())
     return OpenedRefs(StateFile(storage), state.config, StateFile(storage, info, state))
 
 
-def _open_branch_sequences(storage: Storage, config: Future[RepositoryConfig | None]) -> OpenedRefs:
+def _open_branch_sequences(storage: Storage, files: _V1Files) -> OpenedRefs:
     main = find_main(storage)
     if main is None:
         raise ref_errors.missing_repository_error(storage.url)
-    state = MainAtOpening(main, config.result())
+    state = MainAtOpening(main, files.get_config())
     refs = BranchSequences(storage)
     return OpenedRefs(refs, state.config, BranchSequences(storage, at_opening=state))
 
 
 # Generations with a file `config.yaml`, in the order in which they are tried.
-_OPENERS: Final[
-    Mapping[Generation, Callable[[Storage, Future[RepositoryConfig | None]], OpenedRefs]]
-] = {V1: _open_ref_files, DRAFT: _open_state_file, SEQUENCE: _open_branch_sequences}
+_OPENERS: Final[Mapping[Generation, Callable[[Storage, _V1Files], OpenedRefs]]] = {
+    V1: _open_ref_files,
+    DRAFT: _open_state_file,
+    SEQUENCE: _open_branch_sequences,
+}
 _MARKERS: Final[Mapping[Generation, str]] = {
     V2: REPO,
     V1: format_branch_key(MAIN),
@@ -185,7 +211,7 @@ def fetch_generation(storage: Storage) -> Generation | None:
             continue
         try:
             storage.head(key)
-        except (ObjectNotFoundError, PermissionDeniedError):
+        except (ObjectNotFoundError, AbsentOrDeniedError):
             continue
         return generation
     if _can_have(storage, SEQUENCE) and has_main(storage):

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from icefloe.assets import fetch_file
 from icefloe.errors import (
+    AbsentOrDeniedError,
     ConflictError,
     ErrorKind,
     ObjectNotFoundError,
     OutcomeUnknownError,
-    PermissionDeniedError,
     PreconditionFailedError,
     RefNotFoundError,
 )
@@ -40,7 +40,7 @@ from icefloe.refs.interface import Refs
 from icefloe.refs.names import MAIN, decode_ref_name, encode_ref_name, is_plain, require_ref_name
 from icefloe.refs.repeated_creation import create_or_compare
 from icefloe.refs.retention import plan_ref_files_expiration
-from icefloe.refs.snapshot_files import fetch_snapshot
+from icefloe.refs.snapshot_files import make_info_reader
 from icefloe.storage.interface import Create, UpdateIfMatch
 
 if TYPE_CHECKING:
@@ -49,7 +49,8 @@ if TYPE_CHECKING:
     from icefloe.model.config import RepositoryConfig
     from icefloe.model.ids import SnapshotId
     from icefloe.model.snapshot import Snapshot, SnapshotInfo
-    from icefloe.refs.interface import SnapshotSource
+    from icefloe.refs.commit_check import CommitCheck
+    from icefloe.refs.interface import Publish, SnapshotSource
     from icefloe.refs.retention import ExpirationPolicy
     from icefloe.refs.state import RefsState
     from icefloe.storage.interface import Storage, Version
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
 
 _MAX_ATTEMPTS = 100
 # Without permission to list, S3 returns "access denied" for absent objects.
-_ABSENT = (ObjectNotFoundError, PermissionDeniedError)
+_ABSENT = (ObjectNotFoundError, AbsentOrDeniedError)
 
 
 class _Branch(NamedTuple):
@@ -103,7 +104,11 @@ class RefFiles(Refs):
     def restore(cls, storage: Storage, state: RefsState) -> None:
         """Create a file per branch and tag; the branch main comes last and publishes the rest."""
         config_file.restore_config(storage, state.config)
-        files = {format_tombstone_key(tag): b"" for tag in sorted(state.deleted_tags)}
+        files = {}
+        for tag in sorted(state.deleted_tags):
+            files[format_tombstone_key(tag)] = b""
+            # Refuses the name, see `create_tag`; the target of the tag is not known any more.
+            files[format_tag_key(tag)] = encode_ref(state.branches[MAIN])
         files |= {format_tag_key(tag): encode_ref(state.tags[tag]) for tag in sorted(state.tags)}
         others = sorted(state.branches.keys() - {MAIN})
         for branch in (*others, MAIN):
@@ -124,10 +129,14 @@ class RefFiles(Refs):
 
     def fetch_branches(self) -> dict[str, SnapshotId]:
         """Fetch all branches; one listing, and one request per branch."""
-        names = {parse_branch_key(key) for key in self._list_keys()}
+        names = self._list_branches()
         if self._at_opening is None:
             return self._fetch_all(format_branch_key, names)
         return {MAIN: self._at_opening.main} | self._fetch_all(format_branch_key, names - {MAIN})
+
+    def fetch_branch_names(self) -> set[str]:
+        """Fetch the names of all branches; one listing."""
+        return {decode_ref_name(name) for name in self._list_branches()}
 
     def fetch_branch(self, branch: str) -> SnapshotId:
         if self._at_opening is not None and branch == MAIN:
@@ -136,9 +145,11 @@ class RefFiles(Refs):
 
     def fetch_tags(self) -> dict[str, SnapshotId]:
         """Fetch all tags; one listing, and one request per tag."""
-        keys = self._list_keys()
-        deleted = {parse_tombstone_key(key) for key in keys}
-        return self._fetch_all(format_tag_key, {parse_tag_key(key) for key in keys} - deleted)
+        return self._fetch_all(format_tag_key, self._list_tags())
+
+    def fetch_tag_names(self) -> set[str]:
+        """Fetch the names of all tags; one listing."""
+        return {decode_ref_name(name) for name in self._list_tags()}
 
     def fetch_tag(self, tag: str) -> SnapshotId:
         """Fetch the target of a tag; two requests, one of them for its tombstone."""
@@ -153,14 +164,15 @@ class RefFiles(Refs):
 
     def fetch_deleted_tags(self) -> frozenset[str]:
         """Fetch the names of deleted tags; one listing, of the tombstones."""
-        names = (parse_tombstone_key(key) for key in self._list_keys())
-        return frozenset(decode_ref_name(name) for name in names if name is not None)
+        names = _parse_all(parse_tombstone_key, self._list_keys())
+        return frozenset(decode_ref_name(name) for name in names)
 
     def fetch_snapshot_info(self, snapshot_id: SnapshotId) -> SnapshotInfo:
-        return fetch_snapshot(snapshot_id, self._storage, self.generation, self._assets).get_info()
+        return make_info_reader(self._storage, self.generation, self._assets)(snapshot_id)
 
     def fetch_ancestry(self, snapshot_id: SnapshotId) -> Iterator[SnapshotInfo]:
-        return walk_history(snapshot_id, self.fetch_snapshot_info)
+        reader = make_info_reader(self._storage, self.generation, self._assets)
+        return walk_history(snapshot_id, reader)
 
     def fetch_live_snapshots(self) -> set[SnapshotId]:
         return {*self.fetch_branches().values(), *self.fetch_tags().values()}
@@ -173,19 +185,32 @@ class RefFiles(Refs):
     def require_online(self) -> None:
         """Do nothing: generation v1 has no status."""
 
-    def commit(self, branch: str, parent: SnapshotId, snapshot: SnapshotInfo) -> None:
-        self._commit(branch, parent, None, snapshot)
+    def commit(
+        self,
+        branch: str,
+        parent: SnapshotId,
+        snapshot: SnapshotInfo,
+        check: CommitCheck | None = None,
+    ) -> None:
+        self._commit(branch, parent, None, snapshot, check)
 
-    def begin_commit(self, branch: str, parent: SnapshotId) -> Callable[[SnapshotInfo], None]:
+    def begin_commit(self, branch: str, parent: SnapshotId) -> Publish:
         current = self._fetch_branch(branch)
         if current.tip != parent:
             raise ref_errors.commit_conflict_error(branch, parent, current.tip)
         return partial(self._commit, branch, parent, current)
 
     def _commit(
-        self, branch: str, parent: SnapshotId, current: _Branch | None, snapshot: SnapshotInfo
+        self,
+        branch: str,
+        parent: SnapshotId,
+        current: _Branch | None,
+        snapshot: SnapshotInfo,
+        check: CommitCheck | None = None,
     ) -> None:
         ref_errors.require_parent(snapshot, parent)
+        if check is not None:
+            check.check_age()
         try:
             self._move_branch(
                 branch, snapshot.id, parent, ref_errors.commit_conflict_error, current
@@ -194,8 +219,14 @@ class RefFiles(Refs):
             if not self._is_in_history(branch, snapshot.id):
                 raise
 
-    def add_snapshot(self, snapshot: SnapshotInfo) -> None:
-        """Do nothing: generation v1 keeps no list of snapshots."""
+    def add_snapshot(
+        self,
+        snapshot: SnapshotInfo,  # noqa: ARG002
+        check: CommitCheck | None = None,
+    ) -> None:
+        """Run the check only: generation v1 keeps no list of snapshots."""
+        if check is not None:
+            check.check_age()
 
     def create_branch(self, branch: str, snapshot_id: SnapshotId) -> None:
         require_ref_name(branch, in_key=True, new=True)
@@ -224,14 +255,13 @@ class RefFiles(Refs):
 
     def create_tag(self, tag: str, snapshot_id: SnapshotId) -> None:
         require_ref_name(tag, in_key=True, new=True)
-        # The file of a deleted tag stays, and its tombstone is written after it. So without a
-        # tombstone the tag is new, or the create below conflicts with its file.
-        if self._exists(format_tombstone_key(tag)):
-            raise ref_errors.reused_tag_error(tag)
         self._require_snapshot(snapshot_id)
         try:
+            # The file of a deleted tag stays beside its tombstone and refuses the name.
             self._storage.put(format_tag_key(tag), encode_ref(snapshot_id), Create())
         except PreconditionFailedError as error:
+            if self._exists(format_tombstone_key(tag)):
+                raise ref_errors.reused_tag_error(tag) from error
             raise ref_errors.existing_tag_error(tag) from error
 
     def delete_tag(self, tag: str) -> None:
@@ -244,8 +274,7 @@ class RefFiles(Refs):
 
     def fetch_deleted_tag_targets(self) -> dict[str, SnapshotId]:
         """Fetch the targets of deleted tags whose files still exist."""
-        names = {parse_tombstone_key(key) for key in self._list_keys()}
-        return self._fetch_all(format_tag_key, names)
+        return self._fetch_all(format_tag_key, _parse_all(parse_tombstone_key, self._list_keys()))
 
     def expire_snapshots(self, policy: ExpirationPolicy) -> frozenset[SnapshotId]:
         """Make the oldest remaining snapshot of each history a child of the first snapshot.
@@ -360,14 +389,24 @@ class RefFiles(Refs):
     def _list_keys(self) -> list[str]:
         return [info.key for info in self._storage.list(REFS)]
 
-    def _fetch_all(
-        self, key_of: Callable[[str], str], names: set[str | None]
-    ) -> dict[str, SnapshotId]:
+    def _list_branches(self) -> set[str]:
+        return _parse_all(parse_branch_key, self._list_keys())
+
+    def _list_tags(self) -> set[str]:
+        keys = self._list_keys()
+        return _parse_all(parse_tag_key, keys) - _parse_all(parse_tombstone_key, keys)
+
+    def _fetch_all(self, key_of: Callable[[str], str], names: set[str]) -> dict[str, SnapshotId]:
         targets = {}
-        for name in sorted(name for name in names if name is not None):
+        for name in sorted(names):
             with contextlib.suppress(ObjectNotFoundError):  # deleted since it was listed
                 targets[decode_ref_name(name)] = self._fetch(key_of(name))
         return targets
 
     def _fetch(self, key: str) -> SnapshotId:
         return decode_ref(fetch_file(self._storage, key, max_bytes=MAX_REF_SIZE).data, key)
+
+
+def _parse_all(parse_key: Callable[[str], str | None], keys: list[str]) -> set[str]:
+    """Return the stored names of the refs of one kind."""
+    return {name for key in keys if (name := parse_key(key)) is not None}

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from icefloe.model.repo_info import FeatureFlag, UpdateType
     from icefloe.model.snapshot import Snapshot, SnapshotInfo
     from icefloe.model.storage_settings import StorageRetriesSettings
+    from icefloe.refs.commit_check import CommitCheck
     from icefloe.refs.state import RefsState
     from icefloe.storage.interface import Storage
 
@@ -135,8 +136,14 @@ class RepoFile(SingleObjectRefs[Current]):
         info = self.fetch()
         return [info.get_feature_flag(flag) for flag in FEATURE_FLAGS]
 
-    def amend(self, branch: str, previous: SnapshotId, snapshot: SnapshotInfo) -> None:
-        self.change(lambda info: changes.amend(info, branch, previous, snapshot))
+    def amend(
+        self,
+        branch: str,
+        previous: SnapshotId,
+        snapshot: SnapshotInfo,
+        check: CommitCheck | None = None,
+    ) -> None:
+        self.change(lambda info: changes.amend(info, branch, previous, snapshot), check=check)
 
     def save_config(self, config: RepositoryConfig, *, expected: RepositoryConfig | None) -> None:
         self.change(lambda info: changes.set_config(info, config, expected))
@@ -161,6 +168,9 @@ class RepoFile(SingleObjectRefs[Current]):
     def set_feature_flag(self, name: str, setting: bool | None) -> None:  # noqa: FBT001
         flag = changes.find_feature_flag(name, setting)
         self.change(lambda info: changes.set_feature_flag(info, flag, setting))
+
+    def _run_check(self, check: CommitCheck, info: RepoInfo) -> None:
+        check.check_log(info)
 
     def _fetch_update_retries(self, info: RepoInfo) -> StorageRetriesSettings:
         return _get_config(info).effective_repo_update_retries.effective_default

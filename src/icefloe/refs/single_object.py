@@ -11,18 +11,20 @@ import itertools
 import time
 from abc import abstractmethod
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from icefloe.errors import ConflictError, ErrorKind, InvalidInputError
 from icefloe.model.repo_info import ExpirationRan
 from icefloe.refs import changes, ref_errors, retention
+from icefloe.refs.commit_check import SessionStart
 from icefloe.refs.history import walk_history
 from icefloe.refs.interface import Refs
 from icefloe.refs.names import require_ref_name
 from icefloe.storage.backoff import compute_backoff_s
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
     from icefloe.model.ids import SnapshotId
@@ -30,7 +32,8 @@ if TYPE_CHECKING:
     from icefloe.model.snapshot import SnapshotInfo
     from icefloe.model.storage_settings import StorageRetriesSettings
     from icefloe.refs.changes import Change, ChangeResult
-    from icefloe.refs.interface import SnapshotSource
+    from icefloe.refs.commit_check import CommitCheck
+    from icefloe.refs.interface import Publish, SnapshotSource
     from icefloe.refs.retention import ExpirationPolicy
     from icefloe.storage.interface import Storage, Version
 
@@ -119,29 +122,52 @@ class SingleObjectRefs(Refs, Generic[C]):
     def require_online(self) -> None:
         changes.require_online(self.fetch())
 
-    def commit(self, branch: str, parent: SnapshotId, snapshot: SnapshotInfo) -> None:
-        self._commit(branch, parent, snapshot)
+    def get_session_start(self) -> SessionStart:
+        updates = self.fetch().latest_updates
+        return SessionStart(last_update=updates[0].updated_at if updates else None)
 
-    def begin_commit(self, branch: str, parent: SnapshotId) -> Callable[[SnapshotInfo], None]:
+    @abstractmethod
+    def _run_check(self, check: CommitCheck, info: RepoInfo) -> None:
+        """Run a check before the object with this state is replaced."""
+
+    def commit(
+        self,
+        branch: str,
+        parent: SnapshotId,
+        snapshot: SnapshotInfo,
+        check: CommitCheck | None = None,
+    ) -> None:
+        self._commit(branch, parent, None, snapshot, check)
+
+    def begin_commit(self, branch: str, parent: SnapshotId) -> Publish:
         current = self._fetch()
         changes.require_online(current.info)
         changes.require_tip(current.info, branch, parent)
-        return lambda snapshot: self._commit(branch, parent, snapshot, current)
+        return partial(self._commit, branch, parent, current)
 
     def _commit(
-        self, branch: str, parent: SnapshotId, snapshot: SnapshotInfo, current: C | None = None
+        self,
+        branch: str,
+        parent: SnapshotId,
+        current: C | None,
+        snapshot: SnapshotInfo,
+        check: CommitCheck | None = None,
     ) -> None:
         ref_errors.require_parent(snapshot, parent)
-        self.change(lambda info: changes.commit(info, branch, parent, snapshot), current=current)
+        self.change(
+            lambda info: changes.commit(info, branch, parent, snapshot),
+            current=current,
+            check=check,
+        )
 
-    def add_snapshot(self, snapshot: SnapshotInfo) -> None:
+    def add_snapshot(self, snapshot: SnapshotInfo, check: CommitCheck | None = None) -> None:
         parent = snapshot.parent_id
         if parent is None:
             raise InvalidInputError(
                 f"snapshot {snapshot.id} has no parent: only the first snapshot may have none",
                 kind=ErrorKind.INVALID_COMMIT_CONFIGURATION,
             )
-        self.change(lambda info: changes.add_snapshot(info, snapshot, parent))
+        self.change(lambda info: changes.add_snapshot(info, snapshot, parent), check=check)
 
     def create_branch(self, branch: str, snapshot_id: SnapshotId) -> None:
         require_ref_name(branch, new=True)
@@ -181,17 +207,25 @@ class SingleObjectRefs(Refs, Generic[C]):
         return self.change(lambda info: retention.collect_snapshots(info, dropped, existing))
 
     def change(
-        self, change: Change, *, in_any_status: bool = False, current: C | None = None
+        self,
+        change: Change,
+        *,
+        in_any_status: bool = False,
+        current: C | None = None,
+        check: CommitCheck | None = None,
     ) -> RepoInfo:
         """Apply a change and return the new state; retry after conflicts.
 
         ``current`` is the state for the first attempt, if the caller has read it already.
+        ``check`` runs in each attempt.
         """
         for attempt in itertools.count():
             state, current = current or self._fetch(), None
             if not in_any_status:
                 changes.require_online(state.info)
             kind, new_info = change(state.info)
+            if check is not None:
+                self._run_check(check, state.info)
             if (updated := self._replace(state, kind, new_info)) is not None:
                 return updated
             retries = self._fetch_update_retries(state.info)

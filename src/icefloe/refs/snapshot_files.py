@@ -10,9 +10,11 @@ from icefloe.model.config import CachingConfig
 from icefloe.refs import ref_errors
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from icefloe.format.generation import Generation
     from icefloe.model.ids import SnapshotId
-    from icefloe.model.snapshot import Snapshot
+    from icefloe.model.snapshot import Snapshot, SnapshotInfo
     from icefloe.refs.interface import SnapshotSource
     from icefloe.storage.interface import Storage
 
@@ -30,10 +32,31 @@ def fetch_snapshot(
 
     Raises `SnapshotNotFoundError` if it does not exist.
     """
-    if assets is None:
-        # Made for each call: refs must pickle, and the locks of caches do not.
-        assets = Assets(storage, generation, _NO_CACHE)
+    source = assets or _make_source(storage, generation)
     try:
-        return assets.fetch_snapshot(snapshot_id)
+        return source.fetch_snapshot(snapshot_id)
     except ObjectNotFoundError as error:
         raise ref_errors.missing_snapshot_error(snapshot_id, storage.url) from error
+
+
+def make_info_reader(
+    storage: Storage, generation: Generation, assets: SnapshotSource | None
+) -> Callable[[SnapshotId], SnapshotInfo]:
+    """Return a function that fetches history entries as `fetch_snapshot` fetches snapshots."""
+    source = assets or _make_source(storage, generation)
+
+    def fetch_info(snapshot_id: SnapshotId) -> SnapshotInfo:
+        try:
+            return source.fetch_snapshot_info(snapshot_id)
+        except ObjectNotFoundError as error:
+            raise ref_errors.missing_snapshot_error(snapshot_id, storage.url) from error
+
+    return fetch_info
+
+
+def _make_source(storage: Storage, generation: Generation) -> SnapshotSource:
+    """Make a source without a cache, for one operation.
+
+    Refs do not keep it: they must pickle, and the locks of caches do not.
+    """
+    return Assets(storage, generation, _NO_CACHE)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from icefloe.model.repo_info import RepoInfo, UpdateType
     from icefloe.model.snapshot import Snapshot
     from icefloe.model.storage_settings import StorageRetriesSettings
+    from icefloe.refs.commit_check import CommitCheck
     from icefloe.refs.state import RefsState
     from icefloe.storage.interface import Storage
 
@@ -104,6 +105,9 @@ class StateFile(SingleObjectRefs[_CurrentState]):
 
     def require_online(self) -> None:
         """Do nothing: the generation draft has no status."""
+
+    def _run_check(self, check: CommitCheck, info: RepoInfo) -> None:  # noqa: ARG002
+        check.check_age()  # there is no ops log
 
     def _fetch_update_retries(self, info: RepoInfo) -> StorageRetriesSettings:  # noqa: ARG002
         config = self.fetch_config() or RepositoryConfig()

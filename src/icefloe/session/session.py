@@ -11,6 +11,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from icefloe import display
+from icefloe import store as store_package
 from icefloe.compat.async_twins import add_async_twins
 from icefloe.conflicts import VersionSelection, require_solver, require_version_selection
 from icefloe.containers.dependencies import DependencyCounter
@@ -37,9 +38,10 @@ from icefloe.model.chunk_payload import ChunkRef, InlineChunk
 from icefloe.model.config import RepositoryConfig
 from icefloe.model.manifest_config import ManifestConfig
 from icefloe.model.path import Path
+from icefloe.refs.commit_check import CommitCheck, SessionStart
 from icefloe.session.commit_policy import NO_POLICY
+from icefloe.session.written_files import require_written_files
 from icefloe.storage.backoff import compute_backoff_s
-from icefloe.store import IcechunkStore
 from icefloe.transaction import overlay
 from icefloe.transaction.adopted import add_adopted_chunks
 from icefloe.transaction.change_columns import gather_changes
@@ -65,6 +67,7 @@ if TYPE_CHECKING:
     from icefloe.session.commit_policy import CommitPolicy
     from icefloe.session.connection import Connection
     from icefloe.snapshots import Diff
+    from icefloe.store import IcechunkStore
     from icefloe.transaction.change_set import ChangeSet
     from icefloe.transaction.flush import FlushResult
     from icefloe.types import CommitMethod
@@ -109,9 +112,12 @@ class Session:
         mode: SessionMode = SessionMode.readonly,
         branch: str | None = None,
         changes: ChangeSet | None = None,
+        start: SessionStart | None = None,
     ) -> None:
         self.connection = connection
         self.transaction = connection.begin_transaction(snapshot_id, changes)
+        # It is unknown how old the changes of another process are.
+        self._start = start or SessionStart(time_s=0 if changes else time.time())
         self._mode = mode
         self._branch = branch
 
@@ -150,7 +156,7 @@ class Session:
     @cached_property
     def store(self) -> IcechunkStore:
         """The Zarr store of the session."""
-        return IcechunkStore(self)
+        return store_package.IcechunkStore(self)
 
     def __eq__(self, value: object) -> bool:
         if not isinstance(value, Session):
@@ -199,7 +205,7 @@ class Session:
     def status(self) -> Diff:
         """Return the uncommitted changes."""
         log = self._build_log()
-        after = {node.id: node for node in self.transaction.changes.edits.values() if node}
+        after = {node.id: node for node in self.transaction.changes.edits.iter_nodes()}
         return diff_along_history([log], self.transaction.base.by_id, after)
 
     def discard_changes(self) -> None:
@@ -482,7 +488,7 @@ class Session:
                 )
                 flushed = self._flush(message, entries, parent_id=base_id, policy=policy)
                 try:
-                    publish(_make_info(flushed, base_id))
+                    publish(_make_info(flushed, base_id), self._make_check(flushed))
                 except ConflictError:
                     if rebase_with is None or attempts >= rebase_tries:
                         raise
@@ -517,7 +523,8 @@ class Session:
         with self.transaction.seal():
             entries = _require_entries(metadata)
             flushed = self._flush(message, entries, parent_id=base_id, durable=True)
-            self.connection.refs.add_snapshot(_make_info(flushed, base_id))
+            check = self._make_check(flushed)
+            self.connection.refs.add_snapshot(_make_info(flushed, base_id), check)
             return self._become_reader(flushed)
 
     def rebase(self, solver: ConflictSolver, *, policy: CommitPolicy = NO_POLICY) -> None:
@@ -558,16 +565,26 @@ class Session:
             for log_id in (*info.pruned_ancestor_tx_logs, info.id)
         }
         logs = self._fetch_logs(parents)
+        assets, base = self.connection.assets, self.transaction.base
         for info in newer:
-            tree = self.connection.assets.fetch_tree(info.id)
+            log_ids = (*info.pruned_ancestor_tx_logs, info.id)
+            # A commit that only writes chunks has the nodes of its parent. The snapshot of the last
+            # commit is read in any case, for the next commit.
+            is_needed = (
+                info is newer[-1]
+                or assets.generation.numbers_nodes
+                or any(logs[log_id].changes_nodes for log_id in log_ids)
+            )
+            tree = assets.fetch_tree(info.id) if is_needed else base
             get_payload = self.connection.begin_transaction(info.id).get_payload
             changes, numbers = self.transaction.plan_numbers(tree)
-            for log_id in (*info.pruned_ancestor_tx_logs, info.id):
+            for log_id in log_ids:
                 theirs = OtherCommit(logs[log_id], tree, get_payload)
-                changes, conflicts = rebase(self.transaction.base, changes, theirs, solver)
+                changes, conflicts = rebase(base, changes, theirs, solver)
                 if conflicts:
                     raise _rebase_error(info, conflicts)
             self.transaction.replace_base(info.id, changes, numbers)
+            base = tree
         if policy.check_rebased is not None:
             policy.check_rebased(self.transaction.base)
 
@@ -597,7 +614,8 @@ class Session:
             if commit_method == "amend":
                 return self._amend(branch, message, entries, rewrite=True)
             flushed = self._flush(message, entries, parent_id=base_id, rewrite=True)
-            self.connection.refs.commit(branch, base_id, _make_info(flushed, base_id))
+            check = self._make_check(flushed)
+            self.connection.refs.commit(branch, base_id, _make_info(flushed, base_id), check)
             return self._become_reader(flushed)
 
     def fork(self) -> ForkSession:
@@ -702,8 +720,21 @@ class Session:
             amended=amended_log,
             rewrite=rewrite,
         )
-        self.connection.refs.amend(branch, previous.id, _make_info(flushed, previous.parent_id))
+        info = _make_info(flushed, previous.parent_id)
+        self.connection.refs.amend(branch, previous.id, info, self._make_check(flushed))
         return self._become_reader(flushed)
+
+    def _make_check(self, flushed: FlushResult) -> CommitCheck:
+        transaction = self.transaction
+        return CommitCheck(
+            self._start,
+            lambda: require_written_files(
+                self.connection.assets,
+                transaction.changes,
+                transaction.base.snapshot,
+                flushed.tree.snapshot,
+            ),
+        )
 
     def _become_reader(self, flushed: FlushResult) -> str:
         self.transaction.finish(flushed.tree.snapshot.id)

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final
 
 from icefloe.errors import OutcomeUnknownError, PreconditionFailedError, StorageError
 from icefloe.storage.backoff import compute_backoff_s
-from icefloe.storage.interface import Create, UpdateIfMatch, Version
+from icefloe.storage.interface import Create, UpdateIfMatch, Version, is_same_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,13 +65,6 @@ class RetryPolicy:
     max_attempts: int
     initial_backoff_s: float
     max_backoff_s: float
-
-
-def is_same_version(version: Version, other: Version) -> bool:
-    """Return whether two versions are equal; compares generations if both have one, else ETags."""
-    if version.generation is not None and other.generation is not None:
-        return version.generation == other.generation
-    return version.etag is not None and version.etag == other.etag
 
 
 def put_conditionally(

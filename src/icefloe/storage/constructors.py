@@ -50,7 +50,10 @@ def local_filesystem_storage(
     path
         Directory; not a URL.
     durable
-        Whether commits survive a power failure, at the cost of waiting for the disk.
+        If True, a commit returns once all its files are on the disk, so it survives a power
+        failure. If False, it does not wait for the disk. Commits are still atomic and survive a
+        killed process, but a power failure or a crash of the system within some seconds can lose
+        their files and leave a branch unreadable; for scratch data.
     follow_symlinks
         Whether links below the directory are followed; see `LocalStorage`.
     """
@@ -447,8 +450,9 @@ def http_storage(
 def storage_from_url(url: str) -> Storage:
     """Make a storage from a URL or a path, with all other options from the environment.
 
-    Supported are a path or ``file://``, ``s3://bucket/prefix`` (``AWS_`` variables, including
-    ``AWS_ENDPOINT_URL``), ``gs://bucket/prefix``, ``az://container/prefix``
+    Supported are a path or ``file://`` (``?durable=false`` as in `local_filesystem_storage`),
+    ``s3://bucket/prefix`` (``AWS_`` variables, including ``AWS_ENDPOINT_URL``),
+    ``gs://bucket/prefix``, ``az://container/prefix``
     (``AZURE_STORAGE_ACCOUNT_NAME``), ``abfss://container@account.dfs.core.windows.net/prefix``,
     ``http://`` and ``https://`` (read-only), and ``memory://``.
     """
@@ -468,6 +472,9 @@ def storage_from_url(url: str) -> Storage:
         container, _, host = parts.netloc.partition("@")
         account = host.partition(".")[0]
         parts = parts._replace(netloc=host)
+    durable = parts.scheme != "file" or parts.query != "durable=false"
+    if not durable:
+        parts = parts._replace(query="")
     require_no_secrets(
         parts, "set environment variables, or use the constructor of this kind of storage"
     )
@@ -478,7 +485,7 @@ def storage_from_url(url: str) -> Storage:
                 raise _config_error(
                     f"{redact_url(url)!r}: a file URL has three slashes, as in file:///data/repo"
                 )
-            return local_filesystem_storage(unquote(parts.path))
+            return local_filesystem_storage(unquote(parts.path), durable=durable)
         case "memory":
             return in_memory_storage()
         case "s3":

@@ -26,23 +26,17 @@ from icefloe.storage.places import AzurePlace, GcsPlace, S3Place
 from icefloe.storage.redirect import redirect_storage
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Mapping
 
     from icefloe.model.containers import S3Options
     from icefloe.storage.credentials import AnyAzureCredential, AnyGcsCredential, AnyS3Credential
-    from icefloe.storage.local import LocalStorage
 
 _DEFAULT_STREAM_TIMEOUT_S: Final = 60
 
 
 new_in_memory = in_memory_storage
+new_local_filesystem = local_filesystem_storage
 new_redirect = redirect_storage
-
-
-def new_local_filesystem(path: str | os.PathLike[str]) -> LocalStorage:
-    """See `local_filesystem_storage`."""
-    return local_filesystem_storage(path)
 
 
 def new_s3(

@@ -104,6 +104,14 @@ class ForwardingStorage(Storage):
             Request("get", (key,)), lambda: self._inner.get(key, byte_range, max_bytes=max_bytes)
         )
 
+    def get_if_changed(
+        self, key: str, version: Version, *, max_bytes: int | None = None
+    ) -> Fetched | None:
+        return self._intercept(
+            Request("get_if_changed", (key,)),
+            lambda: self._inner.get_if_changed(key, version, max_bytes=max_bytes),
+        )
+
     def get_ranges(self, key: str, ranges: Sequence[Bounded]) -> list[bytes | memoryview]:
         return self._intercept(
             Request("get_ranges", (key,)), lambda: self._inner.get_ranges(key, ranges)

@@ -36,6 +36,13 @@ class Version:
     generation: str | None = None
 
 
+def is_same_version(version: Version, other: Version) -> bool:
+    """Return whether two versions are equal; compares generations if both have one, else ETags."""
+    if version.generation is not None and other.generation is not None:
+        return version.generation == other.generation
+    return version.etag is not None and version.etag == other.etag
+
+
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
     """Metadata of an object."""
@@ -174,6 +181,19 @@ class Storage(ABC):
         larger than ``max_bytes``, raises `StorageError` of kind ``INVALID_OBJECT_SIZE`` before any
         bytes are read: object sizes are untrusted, and the result is held in memory.
         """
+
+    def get_if_changed(
+        self, key: str, version: Version, *, max_bytes: int | None = None
+    ) -> Fetched | None:
+        """Fetch an object unless it still has a known version, then return None; one request.
+
+        None means that the content is that of ``version``: a service whose entity tags are digests
+        gives the same one to the same content. An empty version equals no other.
+
+        A storage without such a request fetches the object and compares.
+        """
+        fetched = self.get(key, max_bytes=max_bytes)
+        return None if is_same_version(fetched.info.version, version) else fetched
 
     @abstractmethod
     def get_ranges(self, key: str, ranges: Sequence[Bounded]) -> list[bytes | memoryview]:

@@ -47,6 +47,7 @@ from icefloe.errors import (
     InvalidInputError,
     ObjectNotFoundError,
     OutcomeUnknownError,
+    PermissionDeniedError,
     PreconditionFailedError,
     ReadOnlyError,
     StorageError,
@@ -94,6 +95,10 @@ _NO_HARD_LINKS: Final = frozenset(
 _READ_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 
 _FRESH_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+
+_DEFAULT_SETTINGS: Final = LOCAL_FILE_SYSTEM_DEFAULTS.merge(
+    StorageSettings(unsafe_use_conditional_update=True)
+)
 
 _UNKNOWN_VERSION: Final = Version()
 """Result of a `Fresh` put: the actual version would cost a ``stat``."""
@@ -159,7 +164,9 @@ class LocalStorage(Storage):
         return os.path.realpath(self._root)
 
     def __repr__(self) -> str:
-        return f"LocalStorage({self._root!r})"
+        options = ", durable=False" * (not self._durable)
+        options += ", follow_symlinks=True" * self._follow_symlinks
+        return f"LocalStorage({self._root!r}{options})"
 
     def __reduce__(self) -> tuple[partial[LocalStorage], tuple[()]]:
         # Without the caches, which are valid on this machine only.
@@ -177,7 +184,7 @@ class LocalStorage(Storage):
 
         Icechunk does not support conditional updates on local file systems.
         """
-        return LOCAL_FILE_SYSTEM_DEFAULTS.merge(StorageSettings(unsafe_use_conditional_update=True))
+        return _DEFAULT_SETTINGS.copy()
 
     def get(
         self, key: str, byte_range: ByteRange | None = None, *, max_bytes: int | None = None
@@ -186,6 +193,15 @@ class LocalStorage(Storage):
             resolved = resolve(byte_range, file_stat.st_size)
             require_at_most(max_bytes, resolved, key)
             return Fetched(_read(fd, resolved, key), _make_info(key, file_stat))
+
+    def get_if_changed(
+        self, key: str, version: Version, *, max_bytes: int | None = None
+    ) -> Fetched | None:
+        """Fetch an object unless it still has a known version; one ``stat`` if it has."""
+        current = self._stat_object_or_none(self._resolve_path(key))
+        if current is not None and make_version(current) == version:
+            return None
+        return self.get(key, max_bytes=max_bytes)
 
     def get_ranges(self, key: str, ranges: Sequence[Bounded]) -> list[bytes | memoryview]:
         with self._open_object(key) as (fd, file_stat):
@@ -229,8 +245,11 @@ class LocalStorage(Storage):
             with suppress(FileNotFoundError, NotADirectoryError), _open_directory(directory) as fd:
                 for path, key in group:
                     # Without the lock, the rename of a concurrent update could undo the deletion.
-                    with _translate_errors("delete", key), hold_lock(fd, directory):
-                        _unlink(path)
+                    try:
+                        with hold_lock(fd, directory):
+                            _unlink(path)
+                    except OSError as error:
+                        raise _storage_error("delete", key, error) from error
                 if self._durable:
                     flush(fd)
 
@@ -497,9 +516,10 @@ class LocalStorage(Storage):
     ) -> Iterator[ObjectInfo]:
         try:
             with os.scandir(directory) as entries:
-                # All keys below a directory `a` start with `a/`, which sorts after `a-b`.
-                sorted_entries = sorted(
-                    (os.fsencode(entry.name + "/" * self._is_directory(entry)), entry)
+                # All keys below a directory `a` start with `a/`, which sorts after `a-b`. Entries
+                # are not kept: each takes a kilobyte, with its path and stat.
+                names = sorted(
+                    os.fsencode(entry.name + "/" * self._is_directory(entry))
                     for entry in entries
                     if self._is_listed(entry, prefix)
                 )
@@ -507,19 +527,20 @@ class LocalStorage(Storage):
             return
         except OSError as error:
             raise _storage_error("list", prefix, error) from error
-        for sort_key, entry in sorted_entries:
-            key = prefix + entry.name
-            if sort_key.endswith(b"/"):
-                yield from self._walk(entry.path, f"{key}/", skip_deleted=skip_deleted)
+        for raw_name in names:
+            name = os.fsdecode(raw_name)
+            if name.endswith("/"):
+                below = f"{directory}/{name[:-1]}"
+                yield from self._walk(below, prefix + name, skip_deleted=skip_deleted)
                 continue
             try:
-                file_stat = entry.stat(follow_symlinks=self._follow_symlinks)
+                file_stat = os.stat(f"{directory}/{name}", follow_symlinks=self._follow_symlinks)
             except FileNotFoundError:  # deleted since the directory was read
                 if skip_deleted:
                     continue
                 raise
             if stat.S_ISREG(file_stat.st_mode):
-                yield _make_info(key, file_stat)
+                yield _make_info(prefix + name, file_stat)
 
     def _is_directory(self, entry: os.DirEntry[str]) -> bool:
         return entry.is_dir(follow_symlinks=self._follow_symlinks)
@@ -628,6 +649,11 @@ def _storage_error(operation: str, key: str, error: OSError) -> StorageError | R
             return StorageError(
                 f"{key}: part of the path is a file, because it is the key of an object: {error}",
                 kind=ErrorKind.IO,
+            )
+        case PermissionError():
+            return PermissionDeniedError(
+                f"{key}: no permission to {operation} it; check the owner and the permissions of "
+                f"the file and its directory: {error}"
             )
         case OSError(errno=errno.EROFS):
             return ReadOnlyError(f"{key}: the file system is read-only: {error}")

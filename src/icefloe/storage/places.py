@@ -166,10 +166,10 @@ def is_below(place: Place, other: Place) -> bool:
     )
 
 
-def add_prefix(place: Place, key: str) -> str:
-    """Return the path of a key in the bucket."""
+def get_path_prefix(place: Place) -> str:
+    """Return the start of the paths of all keys in the bucket, empty or with a final ``/``."""
     prefix = "" if isinstance(place, HttpPlace) else place.prefix.strip("/")
-    return f"{prefix}/{key}" if prefix else key
+    return f"{prefix}/" if prefix else ""
 
 
 def _get_identity(place: Place) -> Place:

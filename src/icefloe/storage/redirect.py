@@ -7,10 +7,7 @@ and never on the local file system.
 
 from __future__ import annotations
 
-import urllib.error
-import urllib.request
 from contextlib import suppress
-from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, urljoin
 
@@ -88,16 +85,6 @@ def _open_target(url: str) -> ObjectStorage:
             raise _redirect_error(f"{redact_url(url)}: redirects to this scheme are not supported")
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Does not follow redirects, because urllib cannot open the last target: it is not HTTP."""
-
-    def http_error_302(self, *_: object, **__: object) -> None:
-        # None means not handled: `open` then raises an HTTPError, which has the headers.
-        return None
-
-    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
-
-
 def _is_http_url(url: str) -> bool:
     parts = split_url(url)
     return parts.scheme in {"http", "https"} and "@" not in parts.netloc
@@ -114,12 +101,27 @@ def _fetch_target(url: str) -> str:
 
 
 def _fetch_location(url: str) -> str:
-    opener = urllib.request.build_opener(_NoRedirects)
+    # Here, because these imports take 5 % of the time to import icefloe.
+    from http.client import HTTPException  # noqa: PLC0415
+    from urllib import request  # noqa: PLC0415
+    from urllib.error import HTTPError  # noqa: PLC0415
+
+    # Without a handler of redirects, because urllib cannot open the last target: it is not HTTP. A
+    # redirect raises an HTTPError, which has the headers.
+    opener = request.OpenerDirector()
+    for handler in (
+        request.ProxyHandler(),
+        request.HTTPHandler(),
+        request.HTTPSHandler(),
+        request.HTTPDefaultErrorHandler(),
+        request.HTTPErrorProcessor(),
+    ):
+        opener.add_handler(handler)
     redacted = redact_url(url)
     try:
         with opener.open(url, timeout=_TIMEOUT_S) as response:
             raise _redirect_error(f"{redacted}: returned {response.status} instead of a redirect")
-    except urllib.error.HTTPError as error:
+    except HTTPError as error:
         with error:
             location = error.headers.get("Location")
             if error.code in _REDIRECT_STATUSES and location:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from heapq import merge
 from typing import TYPE_CHECKING, Self
 
-from icefloe.errors import ObjectNotFoundError, PermissionDeniedError, ReadOnlyError
+from icefloe.errors import AbsentOrDeniedError, ObjectNotFoundError, ReadOnlyError
 from icefloe.storage.forwarding import ForwardingStorage
 from icefloe.storage.interface import AbandonedUploads, Fresh, ObjectInfo, Overwrite, PutMode
 
@@ -57,6 +57,11 @@ class SplitRootStorage(ForwardingStorage):
         self, key: str, byte_range: ByteRange | None = None, *, max_bytes: int | None = None
     ) -> Fetched:
         return self._choose(key).get(key, byte_range, max_bytes=max_bytes)
+
+    def get_if_changed(
+        self, key: str, version: Version, *, max_bytes: int | None = None
+    ) -> Fetched | None:
+        return self._choose(key).get_if_changed(key, version, max_bytes=max_bytes)
 
     def get_ranges(self, key: str, ranges: Sequence[Bounded]) -> list[bytes | memoryview]:
         return self._choose(key).get_ranges(key, ranges)
@@ -120,7 +125,7 @@ class SplitRootStorage(ForwardingStorage):
 
     def _find_state_objects(self, prefix: str) -> Iterator[ObjectInfo]:
         for key in sorted(key for key in self._state_keys if key.startswith(prefix)):
-            with suppress(ObjectNotFoundError, PermissionDeniedError):
+            with suppress(ObjectNotFoundError, AbsentOrDeniedError):
                 yield self._state.head(key)
 
     def _require_writable(self) -> None:

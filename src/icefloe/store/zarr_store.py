@@ -8,7 +8,7 @@ remote storages are awaited.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, ParamSpec, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, ParamSpec, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -25,13 +25,13 @@ from icefloe.containers.location_scan import find_malformed
 from icefloe.containers.locations import parse_location
 from icefloe.containers.reference_columns import (
     parse_box,
-    parse_checksum,
+    parse_reference,
     parse_specs,
     parse_table,
 )
 from icefloe.errors import ErrorKind, InvalidInputError, ReadOnlyError, SessionStateError
 from icefloe.model.byte_range import Bounded, From, Last
-from icefloe.model.chunk_payload import ChunkKind, ChunkRef, VirtualChunkRef
+from icefloe.model.chunk_payload import ChunkKind, ChunkRef
 from icefloe.model.zarr_keys import (
     ChunkKey,
     MetadataKey,
@@ -84,6 +84,9 @@ ChunkBatch: TypeAlias = (
     "tuple[NDArray[np.uint32], NDArray[np.uint8], Names, NDArray[np.uint64], NDArray[np.uint64], "
     "dict[int, bytes]]"
 )
+
+_MIN_BYTES_IN_THREAD: Final = 4 * 1024 * 1024
+"""Values of this size are written in threads: copying one to the page cache takes milliseconds."""
 
 
 class _ChunkKeys(NamedTuple):
@@ -277,9 +280,9 @@ class IcechunkStore(Store):
         self._require_buffer(value)
         self._require_writable()
         parsed = parse_key(key)
-        if self._is_low_latency:
+        if self._is_low_latency and len(value) < _MIN_BYTES_IN_THREAD:
             self._set(parsed, value)
-        elif isinstance(parsed, ChunkKey):
+        elif isinstance(parsed, ChunkKey) and not self._is_low_latency:
             await self._load_array(parsed.path)
             data = _view_bytes(value)
             await self._transaction.set_chunk_async(parsed.path, parsed.indices, data)
@@ -376,7 +379,7 @@ class IcechunkStore(Store):
             self._session.connection.virtual.validate(location)
         else:
             parse_location(location)
-        ref = VirtualChunkRef(location, offset, length, parse_checksum(checksum))
+        ref = parse_reference(location, offset, length, checksum)
         self._transaction.set_payload(parsed.path, parsed.indices, ref)
 
     def set_virtual_refs(
@@ -632,8 +635,10 @@ class IcechunkStore(Store):
         """Yield the chunks of an array whose keys are below a path such as ``/array/c/1``."""
         for above in path.ancestors():
             node = self._transaction.get_node(above)
-            if node is None or not node.is_array:
+            if node is None:
                 continue
+            if not node.is_array:  # then no array is above it
+                return
             leading = parse_chunk_prefix(path.segments[len(above.segments) :])
             if leading is None:
                 return

@@ -77,7 +77,7 @@ def _gather_group(
     for number, node_id in enumerate(node_ids):
         changes = chunks[node_id]
         recent = changes.recent
-        if recent is None:
+        if recent is None or len(recent) > _MAX_SHARED_CHANGES:
             part = changes.to_columns()
             owner = np.full((len(part), 1), number, np.uint32)
             parts.append(ArrayManifest(np.hstack([owner, part.coords]), part.payloads))

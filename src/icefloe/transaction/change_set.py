@@ -1,8 +1,8 @@
 """The change set of a transaction: node edits by path, chunk changes by array id.
 
-A node edit is the current node at a path, or None. Created, deleted, updated and moved nodes are
-not recorded but found by comparing the edited paths with the base, by node id: a node that is
-created and deleted in one transaction leaves no trace, and only the net effect of moves remains.
+Created, deleted, updated and moved nodes are not recorded but found by comparing the edited paths
+with the base, by node id: a node that is created and deleted in one transaction leaves no trace,
+and only the net effect of moves remains.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from icefloe.model.chunk_index_columns import ChunkIndexColumns
 from icefloe.model.node import NodeKind
 from icefloe.model.transaction_log import NODE_SETS, MoveOperation, TransactionLog
 from icefloe.transaction.change_columns import collect_chunk_indices
+from icefloe.transaction.node_edits import NodeEdits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from numpy.typing import NDArray
 
     from icefloe.model.ids import NodeId, SnapshotId
     from icefloe.model.node import NodeSnapshot
-    from icefloe.model.path import Path
     from icefloe.model.tree import Tree
     from icefloe.transaction.adopted import AdoptedManifest
     from icefloe.transaction.change_columns import ChangeColumns
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 class ChangeSet:
     """The changes of one transaction: nodes by path, chunks and adopted manifests by array.
 
-    An edit is None for a deleted node. The manifests of edited nodes are ignored; those of the base
-    are used. ``fork_points`` are snapshots of these changes, or parts of them, where forks started.
-    ``next_node_number`` is greater than the numbers of new nodes in these snapshots, even of nodes
-    that were deleted since; 0 if there are none.
+    The manifests of edited nodes are ignored; those of the base are used. ``fork_points`` are
+    snapshots of these changes, or parts of them, where forks started. ``next_node_number`` is
+    greater than the numbers of new nodes in these snapshots, even of nodes that were deleted since;
+    0 if there are none.
     """
 
-    edits: dict[Path, NodeSnapshot | None] = field(default_factory=dict)
+    edits: NodeEdits = field(default_factory=NodeEdits)
     chunks: dict[NodeId, ChunkChanges] = field(default_factory=dict)
     adopted: dict[NodeId, tuple[AdoptedManifest, ...]] = field(default_factory=dict)
     fork_points: set[SnapshotId] = field(default_factory=set)
@@ -55,7 +55,7 @@ class ChangeSet:
     def copy(self) -> ChangeSet:
         """Return an independent copy."""
         return ChangeSet(
-            dict(self.edits),
+            self.edits.copy(),
             {node_id: changes.copy() for node_id, changes in self.chunks.items()},
             dict(self.adopted),
             set(self.fork_points),
@@ -67,8 +67,8 @@ class ChangeSet:
 class NodeChanges:
     """The nodes at the edited paths, before and after the changes, by id."""
 
-    before: dict[NodeId, NodeSnapshot]
-    after: dict[NodeId, NodeSnapshot]
+    before: Mapping[NodeId, NodeSnapshot]
+    after: Mapping[NodeId, NodeSnapshot]
 
     @property
     def new(self) -> list[NodeSnapshot]:
@@ -102,11 +102,18 @@ class NodeChanges:
 
 def compare_nodes(base: Tree, changes: ChangeSet) -> NodeChanges:
     """Compare the edited paths with the base."""
-    before = [base.get(path) for path in changes.edits]
+    before = [base.get(path) for path, _ in changes.edits.items()]
     return NodeChanges(
         {node.id: node for node in before if node is not None},
-        {node.id: node for node in changes.edits.values() if node is not None},
+        {node.id: node for node in changes.edits.iter_nodes()},
     )
+
+
+def is_changed(before: NodeSnapshot | None, after: NodeSnapshot | None) -> bool:
+    """Whether the nodes at one path before and after the changes differ."""
+    if before is None or after is None:
+        return before is not after
+    return before.id != after.id or before.user_data != after.user_data
 
 
 def build_transaction_log(

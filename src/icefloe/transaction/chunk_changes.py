@@ -114,10 +114,12 @@ class ChunkChanges:
         if not self._recent:
             return
         recent, self._recent = self._recent, {}
-        written = {indices: payload for indices, payload in recent.items() if payload is not None}
-        if written:
-            payloads = ChunkPayloads.of(list(written.values()))
-            self._batches.append(ArrayManifest.of(to_matrix(list(written), self.ndim), payloads))
-        if len(written) < len(recent):
-            deleted = [indices for indices, payload in recent.items() if payload is None]
+        deleted = [indices for indices, payload in recent.items() if payload is None]
+        for indices in deleted:
+            del recent[indices]
+        payloads = [payload for payload in recent.values() if payload is not None]
+        if payloads:
+            coords = to_matrix(recent, self.ndim)
+            self._batches.append(ArrayManifest.of(coords, ChunkPayloads.of(payloads)))
+        if deleted:
             self._batches.append(mark_deleted(to_matrix(deleted, self.ndim)))

@@ -16,7 +16,7 @@ from icefloe.model.transaction_log import NODE_SETS
 from icefloe.snapshots import Diff
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from numpy.typing import NDArray
 
@@ -27,29 +27,33 @@ if TYPE_CHECKING:
 
 def diff_along_history(
     logs: Iterable[TransactionLog],
-    before: dict[NodeId, NodeSnapshot],
-    after: dict[NodeId, NodeSnapshot],
+    before: Mapping[NodeId, NodeSnapshot],
+    after: Mapping[NodeId, NodeSnapshot],
 ) -> Diff:
     """Merge logs, oldest first; ``before`` and ``after`` are the nodes of both snapshots."""
-    nodes = before | after
+
+    def find(node_id: NodeId) -> NodeSnapshot | None:
+        return after.get(node_id) or before.get(node_id)
+
     diff = Diff()
     chunks: dict[NodeId, list[NDArray[np.uint32]]] = {}
     for log in logs:
         for name in NODE_SETS:
             paths: set[str] = getattr(diff, name)
-            paths |= {str(nodes[node_id].path) for node_id in getattr(log, name) & nodes.keys()}
+            nodes = map(find, getattr(log, name))
+            paths |= {str(node.path) for node in nodes if node is not None}
         for position, node_id in enumerate(log.updated_chunks.iter_node_ids()):
             chunks.setdefault(node_id, []).append(log.updated_chunks.get_coords(position))
         moves = [(str(move.from_path), str(move.to_path)) for move in log.moved_nodes]
         diff.moved_nodes[:0] = moves  # newest commit first
-    _add_chunks(diff, chunks, nodes)
+    _add_chunks(diff, chunks, find)
     return diff
 
 
 def diff_across_history(
     logs: Iterable[TransactionLog],
-    before: dict[NodeId, NodeSnapshot],
-    after: dict[NodeId, NodeSnapshot],
+    before: Mapping[NodeId, NodeSnapshot],
+    after: Mapping[NodeId, NodeSnapshot],
 ) -> Diff:
     """Compare two hierarchies at the nodes that the logs list."""
     touched: set[NodeId] = set()
@@ -76,15 +80,18 @@ def diff_across_history(
             if old.path != new.path:
                 diff.moved_nodes.append((str(old.path), str(new.path)))
     # Chunks of a deleted array are implied by its deletion.
-    _add_chunks(diff, {id_: rows for id_, rows in chunks.items() if id_ in after}, after)
+    _add_chunks(diff, {id_: rows for id_, rows in chunks.items() if id_ in after}, after.get)
     return diff
 
 
 def _add_chunks(
-    diff: Diff, chunks: dict[NodeId, list[NDArray[np.uint32]]], nodes: dict[NodeId, NodeSnapshot]
+    diff: Diff,
+    chunks: dict[NodeId, list[NDArray[np.uint32]]],
+    find: Callable[[NodeId], NodeSnapshot | None],
 ) -> None:
     for node_id, matrices in chunks.items():
-        if node_id not in nodes:
+        node = find(node_id)
+        if node is None:
             continue
         # The number of dimensions may have changed, and a log may list an array without chunks,
         # whose matrix has no columns.
@@ -96,4 +103,4 @@ def _add_chunks(
         for parts in by_ndim.values():
             merged = parts[0] if len(parts) == 1 else np.unique(np.concatenate(parts), axis=0)
             rows += merged.tolist()
-        diff.updated_chunks[str(nodes[node_id].path)] = rows if len(by_ndim) < 2 else sorted(rows)
+        diff.updated_chunks[str(node.path)] = rows if len(by_ndim) < 2 else sorted(rows)

@@ -260,7 +260,7 @@ class Flusher:
         if (
             ref is None
             or not can_edit
-            or self.assets.is_manifest_cached(ref.id)
+            or self.assets.is_manifest_decoded(ref.id)
             or len(changes) * _MIN_REFS_PER_CHANGE > infos[ref.id].num_chunk_refs
         ):
             return replace_manifests(array, changes, self._fetch_manifests, self._make_manifest_id)

@@ -17,6 +17,7 @@ from icefloe.errors import ErrorKind, SessionStateError
 from icefloe.model.chunk_payload import ChunkRef
 from icefloe.model.node import ArrayNodeData, NodeKind
 from icefloe.transaction import overlay
+from icefloe.transaction.node_edits import NodeEdits, Unedited
 from icefloe.transaction.node_numbers import make_mergeable
 from icefloe.transaction.row_order import find_common_rows
 from icefloe.transaction.zarr_metadata import has_different_chunk_grid
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from icefloe.model.ids import NodeId
     from icefloe.model.manifest import ArrayManifest
     from icefloe.model.node import NodeSnapshot
-    from icefloe.model.path import Path
     from icefloe.transaction.change_set import ChangeSet
     from icefloe.transaction.transaction import Transaction
 
@@ -57,14 +57,15 @@ def merge_changes(
         for their_id, chunk_changes in changes.chunks.items():
             if not chunk_changes:
                 continue
-            node = _find_node(target, edits, our_ids.get(their_id, their_id))
+            our_id = our_ids.get(their_id, their_id)
+            node = edits.find(our_id) or target.find_node(our_id)
             if node is None:
                 array = _describe_node(fork_point, their_id)
                 raise _merge_error(
                     f"the fork wrote chunks of {array}, which was deleted in this session"
                 )
             their_refs = chunk_changes.to_columns()
-            their_node = _find_node(fork_point, changes.edits, their_id)
+            their_node = changes.edits.find(their_id) or fork_point.find_node(their_id)
             if their_node is not None and len(_find_excluded_rows(their_refs, their_node, node)):
                 change = "resized or rechunked in this session"
                 raise _merge_error(f"the fork wrote chunks of {node.path}, which was {change}")
@@ -86,19 +87,19 @@ def merge_changes(
 
 def _plan_nodes(
     target: Transaction, fork_point: Transaction, changes: ChangeSet
-) -> tuple[dict[Path, NodeSnapshot | None], dict[NodeId, NodeId]]:
+) -> tuple[NodeEdits, dict[NodeId, NodeId]]:
     """Return the edits to apply, and a map of ids from theirs to ours.
 
     The map has the nodes that both sides edited in the same way.
     """
-    edits: dict[Path, NodeSnapshot | None] = {}
+    edits = NodeEdits()
     our_ids: dict[NodeId, NodeId] = {}
     for path, theirs in changes.edits.items():
         base, ours = fork_point.get_node(path), target.get_node(path)
         if _is_same_node(ours, base):
             if base is not None:
                 _require_no_lost_chunks(target, fork_point, base, theirs)
-            edits[path] = theirs
+            edits.put(path, theirs)
         elif _have_same_metadata(ours, theirs):
             # Both sides made the same edit. A node that both created has two ids: ours is kept.
             if ours is not None and theirs is not None:
@@ -108,27 +109,24 @@ def _plan_nodes(
     return edits, our_ids
 
 
-def _require_parents(
-    target: Transaction, fork_point: Transaction, edits: dict[Path, NodeSnapshot | None]
-) -> None:
+def _require_parents(target: Transaction, fork_point: Transaction, edits: NodeEdits) -> None:
     """Raise if a node would be inside an array, or in a group that the other side deleted."""
-    our_new_descendants = {  # by ancestor, a node that we created below it
-        ancestor: path
-        for path, node in target.changes.edits.items()
-        if node is not None and fork_point.get_node(path) is None
-        for ancestor in path.ancestors()
-    }
+    checked: set[str] = set()  # ancestors of new nodes; their own ancestors are checked, too
     for path, theirs in edits.items():
-        if path in our_new_descendants and (theirs is None or theirs.kind is NodeKind.ARRAY):
-            change = "deleted" if theirs is None else "replaced by an array"
-            problem = (
-                f"{path} was {change} in the fork, and {our_new_descendants[path]} was created"
-            )
-            raise _merge_error(f"{problem} in this session")
+        if theirs is None or theirs.kind is NodeKind.ARRAY:
+            for ours in target.changes.edits.list_below(path):
+                if fork_point.get_node(ours.path) is None:
+                    change = "deleted" if theirs is None else "replaced by an array"
+                    problem = f"{path} was {change} in the fork, and {ours.path} was created"
+                    raise _merge_error(f"{problem} in this session")
         if theirs is None or fork_point.get_node(path) is not None:
             continue
         for ancestor in path.ancestors():
-            node = edits[ancestor] if ancestor in edits else target.get_node(ancestor)
+            if ancestor.value in checked:
+                break
+            checked.add(ancestor.value)
+            edited = edits.get(ancestor)
+            node = target.get_node(ancestor) if isinstance(edited, Unedited) else edited
             if node is not None and node.kind is NodeKind.ARRAY:
                 raise _merge_error(f"{path} in the fork would be inside the array {ancestor}")
             if node is None and ancestor not in edits and fork_point.get_node(ancestor) is not None:
@@ -242,16 +240,6 @@ def _have_same_metadata(left: NodeSnapshot | None, right: NodeSnapshot | None) -
     if left is None or right is None:
         return left is right
     return left.kind is right.kind and left.path == right.path and left.user_data == right.user_data
-
-
-def _find_node(
-    transaction: Transaction, edits: dict[Path, NodeSnapshot | None], node_id: NodeId
-) -> NodeSnapshot | None:
-    """Find a node by id: in edits, else in a transaction; None if in neither."""
-    for node in edits.values():
-        if node is not None and node.id == node_id:
-            return node
-    return transaction.find_node(node_id)
 
 
 def _describe_node(transaction: Transaction, node_id: NodeId) -> str:

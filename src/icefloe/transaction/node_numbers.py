@@ -22,6 +22,7 @@ from icefloe.model.ids import ManifestId, NodeId
 from icefloe.model.manifest import Manifest
 from icefloe.model.transaction_log import NODE_SETS
 from icefloe.transaction.change_set import ChangeSet, compare_nodes
+from icefloe.transaction.node_edits import NodeEdits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -64,12 +65,7 @@ def renumber(changes: ChangeSet, numbers: Mapping[NodeId, NodeId], assets: Asset
     rewritten = dict(zip(outdated, infos, strict=True))
     assigned = [new.number + 1 for new in numbers.values() if not new.is_provisional]
     return ChangeSet(
-        {
-            path: node
-            if node is None or node.id not in numbers
-            else replace(node, id=numbers[node.id])
-            for path, node in changes.edits.items()
-        },
+        _replace_ids(changes.edits, numbers),
         {numbers.get(node_id, node_id): chunks for node_id, chunks in changes.chunks.items()},
         {
             numbers.get(node_id, node_id): tuple(
@@ -100,12 +96,7 @@ def make_mergeable(changes: ChangeSet, fork_base: Tree, target: ChangeSet) -> Ch
         if not node.id.is_provisional
     }
     return ChangeSet(
-        {
-            path: node
-            if node is None or node.id not in provisional
-            else replace(node, id=provisional[node.id])
-            for path, node in changes.edits.items()
-        },
+        _replace_ids(changes.edits, provisional),
         {provisional.get(node_id, node_id): chunks for node_id, chunks in changes.chunks.items()},
     )
 
@@ -119,6 +110,13 @@ def mark_branch(
     """
     marked = {_mark(node_id, first): node for node_id, node in nodes.items()}
     return [_mark_log(log, first) for log in logs], marked
+
+
+def _replace_ids(edits: NodeEdits, ids: Mapping[NodeId, NodeId]) -> NodeEdits:
+    return NodeEdits(
+        (path, replace(node, id=ids[node.id]) if node is not None and node.id in ids else node)
+        for path, node in edits.items()
+    )
 
 
 def _rewrite_manifest(

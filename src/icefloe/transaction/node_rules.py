@@ -21,6 +21,9 @@ class Hierarchy(Protocol):
     def get_node(self, path: Path) -> NodeSnapshot | None:
         """Return the node at a path."""
 
+    def has_nodes_from(self, path: Path) -> bool:
+        """Whether there is a node at a path or below it."""
+
     def list_children(self, path: Path) -> set[str]:
         """Return the names directly below a path."""
 
@@ -28,12 +31,13 @@ class Hierarchy(Protocol):
 def require_valid_path(nodes: Hierarchy, path: Path, *, is_array: bool) -> None:
     """Raise if a new node is inside an array, is an array above nodes, or has a reserved name."""
     _require_name(path)
-    for above in path.ancestors():
-        node = nodes.get_node(above)
-        if node is not None and node.kind is NodeKind.ARRAY:
-            raise InvalidInputError(
-                f"{path} would be inside the array {above}", kind=ErrorKind.NOT_A_GROUP
-            )
+    # No node is inside an array, so that the nearest ancestor with nodes is conclusive.
+    above = next(filter(nodes.has_nodes_from, path.ancestors()), None)
+    node = None if above is None else nodes.get_node(above)
+    if node is not None and node.kind is NodeKind.ARRAY:
+        raise InvalidInputError(
+            f"{path} would be inside the array {above}", kind=ErrorKind.NOT_A_GROUP
+        )
     if is_array and nodes.list_children(path):
         raise InvalidInputError(
             f"{path} cannot be an array: there are nodes below it", kind=ErrorKind.NOT_A_GROUP
@@ -76,7 +80,8 @@ def describe_nearest(nodes: Hierarchy, path: Path) -> str:
 
 def _require_name(path: Path) -> None:
     """Raise if a path contains the metadata key of a group: listings would be ambiguous."""
-    if METADATA_NAME in path.segments:
+    # The search in the text is much faster, and excludes nearly all paths.
+    if METADATA_NAME in path.value and METADATA_NAME in path.segments:
         raise InvalidInputError(
             f"{path} cannot be the path of a node: {METADATA_NAME} is the metadata of the group "
             "above it; choose another name",

@@ -23,7 +23,7 @@ def plan_preload(tree: Tree, config: ManifestPreloadConfig) -> list[ManifestId]:
     """Choose the manifests to load, within the limits of the configuration."""
     condition = config.effective_preload_if
     remaining = config.effective_max_total_refs
-    sizes = {info.id: info.num_chunk_refs for info in tree.snapshot.manifest_files}
+    sizes: dict[ManifestId, int] = {}
     chosen: dict[ManifestId, None] = {}
     scanned = 0
     for node in tree.snapshot.nodes:
@@ -33,13 +33,14 @@ def plan_preload(tree: Tree, config: ManifestPreloadConfig) -> list[ManifestId]:
             break
         scanned += 1
         ids = dict.fromkeys(ref.id for ref in node.node_data.manifests)
-        refs = sum(sizes.get(manifest_id, 0) for manifest_id in ids)
+        for manifest_id in ids:
+            info = tree.get_manifest_file(manifest_id)
+            sizes[manifest_id] = 0 if info is None else info.num_chunk_refs
+        refs = sum(sizes[manifest_id] for manifest_id in ids)
         # A file may contain other arrays too; the grid limits the references of this one.
         num_refs = min(refs, prod(dimension.num_chunks for dimension in node.node_data.shape))
         if refs <= remaining and ids and matches(condition, node.path, num_refs):
-            remaining -= sum(
-                sizes.get(manifest_id, 0) for manifest_id in ids if manifest_id not in chosen
-            )
+            remaining -= sum(sizes[manifest_id] for manifest_id in ids if manifest_id not in chosen)
             chosen |= ids
     return list(chosen)
 

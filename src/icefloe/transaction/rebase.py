@@ -17,6 +17,7 @@ from icefloe.model.node import ArrayNodeData, NodeKind
 from icefloe.transaction import overlay
 from icefloe.transaction.change_set import ChangeSet, compare_nodes
 from icefloe.transaction.chunk_changes import ChunkChanges
+from icefloe.transaction.node_edits import NodeEdits
 from icefloe.transaction.row_order import find_common_rows
 from icefloe.transaction.zarr_metadata import has_different_chunk_grid
 
@@ -191,9 +192,9 @@ def _find_chunk_conflicts(base: Tree, changes: ChangeSet, theirs: OtherCommit) -
 
 def _find_grid_conflicts(base: Tree, changes: ChangeSet, theirs: OtherCommit) -> Conflicts:
     """Find arrays whose new grid lacks chunks that the other commit wrote."""
-    for node in changes.edits.values():
-        before = None if node is None else base.by_id.get(node.id)
-        if node is None or before is None or not isinstance(node.node_data, ArrayNodeData):
+    for node in changes.edits.iter_nodes():
+        before = base.by_id.get(node.id)
+        if before is None or not isinstance(node.node_data, ArrayNodeData):
             continue
         position = theirs.log.updated_chunks.find_array(node.id)
         if position is None or not isinstance(before.node_data, ArrayNodeData):
@@ -229,19 +230,19 @@ def _replay(
 ) -> ChangeSet:
     ours = compare_nodes(base, changes)
     updated = {node.id for node in ours.updated}
-    edits: dict[Path, NodeSnapshot | None] = {}
+    edits = NodeEdits()
     for path, node in changes.edits.items():
         if node is None:
             existing, before = tree.get(path), base.get(path)
             # The node may be deleted already, and its path reused.
             if existing is not None and before is not None and existing.id == before.id:
-                edits[path] = None
+                edits.put(path, None)
         elif node.id in ours.before and node.id not in updated:
             # It was only moved: keep the changes of the other commit.
             existing = tree.by_id.get(node.id)
-            edits[path] = node if existing is None else replace(existing, path=path)
+            edits.put(path, node if existing is None else replace(existing, path=path))
         else:
-            edits[path] = node
+            edits.put(path, node)
     chunks = {}
     for node_id, changed in changes.chunks.items():
         if node_id in dropped:

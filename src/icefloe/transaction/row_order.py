@@ -6,12 +6,13 @@ one or several matrices to integers that compare as the rows do.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from numpy.typing import NDArray
 
@@ -19,9 +20,11 @@ if TYPE_CHECKING:
 _MAX_SPAN = 2**62
 
 
-def to_matrix(rows: Sequence[tuple[int, ...]], ndim: int) -> NDArray[np.uint32]:
+def to_matrix(rows: Collection[tuple[int, ...]], ndim: int) -> NDArray[np.uint32]:
     """Return chunk indices as a ``u4[n, ndim]`` matrix, even if there are none."""
-    return np.array(rows, np.uint32).reshape(len(rows), ndim)
+    # Three times as fast as `numpy.array` of tuples.
+    flat = np.fromiter(chain.from_iterable(rows), np.uint32, len(rows) * ndim)
+    return flat.reshape(len(rows), ndim)
 
 
 def compute_row_keys(matrices: Sequence[NDArray[np.uint32]]) -> list[NDArray[np.int64]]:

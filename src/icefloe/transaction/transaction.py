@@ -30,9 +30,10 @@ from icefloe.model.node import ArrayNodeData, NodeKind, NodeSnapshot
 from icefloe.model.path import Path
 from icefloe.transaction import overlay
 from icefloe.transaction.array_view import ArrayView
-from icefloe.transaction.change_set import ChangeSet, compare_nodes
+from icefloe.transaction.change_set import ChangeSet, compare_nodes, is_changed
 from icefloe.transaction.chunk_changes import ChunkChanges, Unchanged
 from icefloe.transaction.chunk_slice import ChunkSlice, clip_byte_range, get_chunk_length
+from icefloe.transaction.node_edits import Unedited
 from icefloe.transaction.node_numbers import plan_numbers, renumber
 from icefloe.transaction.node_rules import describe_nearest, require_valid_move, require_valid_path
 from icefloe.transaction.packing import Packer
@@ -110,10 +111,9 @@ class Transaction:
             changes = self.changes
             if changes.adopted or any(changes.chunks.values()):
                 return True
-            if not changes.edits:
-                return False
-            nodes = self.find_node_changes()
-        return bool(nodes.new or nodes.deleted or nodes.updated or nodes.moved)
+            return any(
+                is_changed(self.base.get(path), node) for path, node in changes.edits.items()
+            )
 
     def find_node_changes(self) -> NodeChanges:
         """Find the nodes that differ from the base."""
@@ -124,8 +124,8 @@ class Transaction:
 
     def get_node(self, path: Path) -> NodeSnapshot | None:
         """Return the node at a path."""
-        edits = self.changes.edits
-        return edits[path] if path in edits else self.base.get(path)
+        edited = self.changes.edits.get(path)
+        return self.base.get(path) if isinstance(edited, Unedited) else edited
 
     def require_node(self, path: Path) -> NodeSnapshot:
         """Return the node at a path, or raise."""
@@ -148,19 +148,30 @@ class Transaction:
 
     def iter_nodes_below(self, path: Path) -> Iterator[NodeSnapshot]:
         """Yield the nodes below a path, in no particular order."""
-        edits = dict(self.changes.edits)
+        with self.lock:
+            edited_nodes = self.changes.edits.list_below(path)
+            deleted_paths = self.changes.edits.list_deleted_below(path)
+        edited_paths = {edited.value for edited in deleted_paths}
+        edited_paths |= {node.path.value for node in edited_nodes}
         for node in self.base.iter_below(path):
-            if node.path not in edits:
+            if node.path.value not in edited_paths:
                 yield node
-        yield from (node for node in edits.values() if node and node.path.is_below(path))
+        yield from edited_nodes
 
     def list_children(self, path: Path) -> set[str]:
         """Return the names directly below a path, including those of implicit groups."""
-        edits = self.changes.edits
-        if not edits:
-            return set(self.base.iter_children(path))
-        depth = len(path.segments)
-        return {node.path.segments[depth] for node in self.iter_nodes_below(path)}
+        with self.lock:
+            edits = self.changes.edits
+            names, deleted_names = edits.list_children(path), edits.list_deleted_children(path)
+            for name in self.base.iter_children(path):
+                if name not in deleted_names or self._is_in_base(path.child(name)):
+                    names.add(name)
+        return names
+
+    def has_nodes_from(self, path: Path) -> bool:
+        """Whether there is a node at a path or below it."""
+        with self.lock:
+            return self.changes.edits.has_from(path) or self._is_in_base(path)
 
     def set_metadata(self, path: Path, data: bytes) -> None:
         """Create or update the node at a path from its ``zarr.json``; equal bytes change nothing.
@@ -205,11 +216,12 @@ class Transaction:
 
     def find_node(self, node_id: NodeId) -> NodeSnapshot | None:
         """Return the node with an id, at any path."""
-        for node in self.changes.edits.values():
-            if node is not None and node.id == node_id:
-                return node
-        before = self.base.by_id.get(node_id)
-        return None if before is None or before.path in self.changes.edits else before
+        node = self.changes.edits.find(node_id)
+        if node is None:
+            node = self.base.by_id.get(node_id)
+            if node is not None and node.path in self.changes.edits:
+                return None
+        return node
 
     def put_node(self, node: NodeSnapshot) -> None:
         """Put a node at its path, replacing any node there."""
@@ -560,10 +572,17 @@ class Transaction:
         known = {**numbers, **{old: numbers.get(new, new) for old, new in self._numbers.items()}}
         self._numbers = {old: new for old, new in known.items() if old.is_provisional}
 
+    def _is_in_base(self, path: Path) -> bool:
+        """Whether the base has a node at a path or below it that is not edited."""
+        edits = self.changes.edits
+        if path not in edits and self.base.get(path) is not None:
+            return True
+        return any(node.path not in edits for node in self.base.iter_below(path))
+
     def _edit(self, path: Path, node: NodeSnapshot | None) -> None:
         self.require_unsealed()
-        self.changes.edits[path] = node
-        self._arrays.clear()
+        self.changes.edits.put(path, node)
+        self._arrays.pop(path.value, None)
         changed = None if node is None else self.changes.chunks.get(node.id)
         if node is not None and changed is not None and changed.ndim != _get_ndim(node):
             self.changes.drop_chunks(node.id)
@@ -577,7 +596,9 @@ class Transaction:
             node = self.get_node(path)
             if node is None or not isinstance(node.node_data, ArrayNodeData):
                 return None
-            base = self.base.by_id.get(node.id)
+            base = self.base.get(path)
+            if base is None or base.id != node.id:  # created or moved
+                base = self.base.by_id.get(node.id)
             array = self._arrays[path.value] = ArrayView(node, node.node_data, base, self.changes)
             return array
 

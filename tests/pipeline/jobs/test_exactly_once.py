@@ -169,8 +169,8 @@ def test_a_commit_whose_answer_was_lost_is_found(
     def begin_and_lose_the_answer(*args: Any) -> Any:
         finish = begin(*args)
 
-        def lose_the_answer(snapshot: Any) -> None:
-            finish(snapshot)
+        def lose_the_answer(*args: Any) -> None:
+            finish(*args)
             raise OutcomeUnknownError("the connection broke")
 
         return lose_the_answer

@@ -1,20 +1,28 @@
 """Makes the obstore clients of a place, with its credentials, timeouts and retries.
 
 A place has a client for reads and a client for writes, which retry failed requests, and a client
-for conditional puts, which does not retry, so that `conditional_put` gets every response.
+for conditional puts, which does not retry, so that `conditional_put` gets every response. Each is
+made on first use, and shared in this process with all places that have the same bucket, endpoint,
+credentials, headers, retries, timeouts and environment variables. So clients get full keys, with
+the prefix of the place.
+
+Credentials are compared by value, but as objects if the value does not determine them: functions,
+which may be redefined under their name, and files, which may be replaced.
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+import os
+import re
+from dataclasses import dataclass, fields
 from datetime import timedelta
-from functools import partial
-from typing import TYPE_CHECKING, Final, cast, get_args
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
 
-from icefloe.errors import ErrorKind, IcefloeError, InvalidInputError
+from icefloe.errors import ErrorKind, IcefloeError, InvalidInputError, StorageError
 from icefloe.model.containers import ChecksumAlgorithm
 from icefloe.storage.credentials import (
     AnyAzureRefreshableCredential,
@@ -28,11 +36,19 @@ from icefloe.storage.credentials import (
     S3StaticCredentials,
 )
 from icefloe.storage.object_store.errors import OBSTORE_ERRORS, format_error, redact_error
-from icefloe.storage.places import AzurePlace, GcsPlace, HttpPlace, Place, S3Place
+from icefloe.storage.object_store.shared_values import Identity, SharedValues
+from icefloe.storage.places import (
+    AzurePlace,
+    GcsPlace,
+    Headers,
+    HttpPlace,
+    Place,
+    S3Place,
+)
 from icefloe.storage.refreshing import RefreshingCredential
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Hashable, Mapping
 
     from obstore.store import (
         AzureConfig,
@@ -59,61 +75,173 @@ _DEFAULT_RETRY_TIMEOUT: Final = timedelta(minutes=3)
 """The time after the first attempt in which a request may be retried."""
 
 
-@dataclass(frozen=True, slots=True)
+_ENVIRONMENT: Final = re.compile(
+    r"(AWS|AZURE|GOOGLE|IDENTITY|MSI|SERVICE_ACCOUNT|SSL_CERT)(_|$)|(ALL|HTTPS?|NO)_PROXY$",
+    re.IGNORECASE,
+)
+"""Environment variables that obstore reads when it makes a client."""
+
+_KEYS_OF_STORAGES: Final = frozenset({"prefix", "scheme", "read_only", "headers", "credentials"})
+"""Fields of places that do not distinguish clients, or that `Clients` treats separately."""
+
+_clients: Final = SharedValues["ObjectStore"](max_values=64)
+_refreshing: Final = SharedValues[RefreshingCredential[Any]](max_values=64)
+
+
+@dataclass(slots=True)
+class _ObstoreThreads:
+    """Whether obstore started threads, and whether this process lost them in a fork."""
+
+    are_started: bool = False
+    are_lost: bool = False
+
+
+_threads: Final = _ObstoreThreads()
+
+
+def _handle_fork() -> None:
+    _threads.are_lost = _threads.are_started
+    _clients.clear()
+    _refreshing.clear()
+
+
+os.register_at_fork(after_in_child=_handle_fork)
+
+
 class Clients:
-    """The clients of one place."""
+    """The clients of one place; options that obstore rejects raise `InvalidInputError`."""
 
-    reader: ObjectStore
-    writer: ObjectStore
-    conditional: ObjectStore
+    def __init__(self, place: Place, settings: StorageSettings) -> None:
+        self._place = place
+        self._settings = settings
+
+    @cached_property
+    def reader(self) -> ObjectStore:
+        """For reads; it retries."""
+        return self._open(self._headers.reading)
+
+    @cached_property
+    def writer(self) -> ObjectStore:
+        """For unconditional writes; it retries."""
+        return self._open(self._headers.writing)
+
+    @cached_property
+    def conditional(self) -> ObjectStore:
+        """For conditional puts; it does not retry."""
+        return self._open(self._headers.writing, can_retry=False)
+
+    @property
+    def _headers(self) -> Headers:
+        match self._place:
+            case S3Place(headers=headers) | GcsPlace(headers=headers):
+                return headers
+            case HttpPlace(headers=headers):
+                return Headers(headers, headers)
+            case AzurePlace():
+                return Headers()
+
+    def _open(self, headers: Mapping[str, str], *, can_retry: bool = True) -> ObjectStore:
+        require_threads(self._place.url)
+        key = (self._key, frozenset(headers.items()), can_retry)
+        try:
+            return _clients.get(key, lambda: self._make(headers, can_retry=can_retry))
+        except OBSTORE_ERRORS as error:
+            # `InvalidInputError` is also a `ValueError`.
+            if isinstance(error, IcefloeError):
+                raise
+            failure = error
+        # Raised outside the handler: __context__ would hold the error with its secrets.
+        raise InvalidInputError(
+            f"{self._place.url}: invalid options: {format_error(failure)}",
+            kind=ErrorKind.STORAGE_CONFIG,
+        ) from redact_error(failure)
+
+    @cached_property
+    def _key(self) -> Hashable:
+        """What all clients of the place depend on."""
+        retries, timeouts = self._settings.effective_retries, self._settings.effective_timeouts
+        options = (
+            getattr(self._place, item.name)
+            for item in fields(self._place)
+            if item.name not in _KEYS_OF_STORAGES
+        )
+        return (
+            type(self._place),
+            *(frozenset(value.items()) if isinstance(value, dict) else value for value in options),
+            _make_credentials_key(self._place),
+            retries.effective_max_tries,
+            retries.effective_initial_backoff_ms,
+            retries.effective_max_backoff_ms,
+            timeouts.connect_timeout_ms,
+            timeouts.read_timeout_ms,
+            timeouts.operation_timeout_ms,
+            timeouts.operation_attempt_timeout_ms,
+            frozenset(item for item in os.environ.items() if _ENVIRONMENT.match(item[0])),
+        )
+
+    def _make(self, headers: Mapping[str, str], *, can_retry: bool) -> ObjectStore:
+        retry = _make_retry_config(self._settings)
+        if not can_retry:
+            retry["max_retries"] = 0
+        _LOGGER.debug("making a client for %s", self._place.url)
+        match self._place:
+            case S3Place() as place:
+                return _make_s3(place, self._settings, headers, retry)
+            case GcsPlace() as place:
+                return _make_gcs(place, self._settings, headers, retry)
+            case AzurePlace() as place:
+                return _make_azure(place, self._settings, retry)
+            case HttpPlace() as place:
+                return _make_http(place, self._settings, headers, retry)
 
 
-def open_clients(place: Place, settings: StorageSettings) -> Clients:
-    """Make the clients of a place; options that obstore rejects raise `InvalidInputError`."""
-    try:
-        clients = _make_clients(place, settings)
-    except OBSTORE_ERRORS as error:
-        # `InvalidInputError` is also a `ValueError`.
-        if isinstance(error, IcefloeError):
-            raise
-        failure = error
-    else:
-        _LOGGER.debug("opened clients for %s", place.url)
-        return clients
-    # Raised outside the handler: __context__ would hold the error with its secrets.
-    raise InvalidInputError(
-        f"{place.url}: invalid options: {format_error(failure)}", kind=ErrorKind.STORAGE_CONFIG
-    ) from redact_error(failure)
+def require_threads(url: str) -> None:
+    """Raise `StorageError` in a forked process that lacks the threads of obstore."""
+    if _threads.are_lost:
+        raise StorageError(
+            f"{url}: this process was forked from one that had used an object store, and "
+            "the threads that send requests do not survive a fork; start processes with the "
+            "'spawn' or 'forkserver' method",
+            kind=ErrorKind.STORAGE_CONFIG,
+        )
+    _threads.are_started = True
 
 
-def _make_clients(place: Place, settings: StorageSettings) -> Clients:
-    retry = _make_retry_config(settings)
-    no_retry: RetryConfig = {**retry, "max_retries": 0}
+def _make_credentials_key(place: Place) -> Hashable:
     match place:
-        case S3Place(headers=headers) | GcsPlace(headers=headers):
-            connect: Callable[[Mapping[str, str], RetryConfig], ObjectStore]
-            if isinstance(place, S3Place):
-                connect = _make_s3_connector(place, settings)
-            else:
-                connect = _make_gcs_connector(place, settings)
-            return Clients(
-                reader=connect(headers.reading, retry),
-                writer=connect(headers.writing, retry),
-                conditional=connect(headers.writing, no_retry),
-            )
-        case AzurePlace():
-            connect_azure = _make_azure_connector(place, settings)
-            client = connect_azure(retry)
-            return Clients(reader=client, writer=client, conditional=connect_azure(no_retry))
         case HttpPlace():
-            options = _make_client_config(settings, place.headers)
-            options["allow_http"] = place.base_url.startswith("http:")
-            # obstore validates the names and values.
-            for name, value in place.options.items():
-                options[name] = value  # type: ignore[literal-required]
-            reader = HTTPStore(place.base_url, client_options=options, retry_config=retry)
-            # HTTP is read-only: the other clients are never used.
-            return Clients(reader=reader, writer=reader, conditional=reader)
+            return None
+        case S3Place(credentials=S3Credentials.Refreshable() as credentials):
+            return Identity(credentials)
+        case S3Place(credentials=credentials):
+            return credentials
+        case GcsPlace(
+            credentials=GcsCredentials.Anonymous()
+            | GcsCredentials.Static(
+                GcsStaticCredentials.ServiceAccountKey() | GcsStaticCredentials.BearerToken()
+            ) as credentials
+        ):
+            return credentials
+        case AzurePlace(
+            credentials=AzureCredentials.Anonymous() | AzureCredentials.Static() as credentials
+        ):
+            return credentials
+        case _:
+            return Identity(place.credentials)
+
+
+def _refresh(
+    credentials: S3Credentials.Refreshable
+    | GcsCredentials.Refreshable
+    | AzureCredentials.Refreshable,
+    types: tuple[type[Any], ...],
+) -> Callable[[], Any]:
+    """Return the function that gets and refreshes a credential, shared by all clients with it."""
+
+    def make() -> RefreshingCredential[Any]:
+        return RefreshingCredential(credentials.pickled_function, credentials.current, types)
+
+    return _refreshing.get(Identity(credentials), make).get
 
 
 def _make_retry_config(settings: StorageSettings) -> RetryConfig:
@@ -152,9 +280,9 @@ def _to_timedelta(value: int | None, default: timedelta) -> timedelta:
     return default if value is None else timedelta(milliseconds=value)
 
 
-def _make_s3_connector(
-    place: S3Place, settings: StorageSettings
-) -> Callable[[Mapping[str, str], RetryConfig], S3Store]:
+def _make_s3(
+    place: S3Place, settings: StorageSettings, headers: Mapping[str, str], retry: RetryConfig
+) -> S3Store:
     config: S3Config = {"virtual_hosted_style_request": place.virtual_hosted}
     if place.region is not None:
         config["region"] = place.region
@@ -184,26 +312,20 @@ def _make_s3_connector(
             # A provider, because obstore would combine keys in `config` with environment variables
             # such as a session token.
             provider = partial(_provide_s3, lambda: credentials)
-        case S3Credentials.Refreshable(pickled_function, current):
-            refreshing = RefreshingCredential(pickled_function, current, (S3StaticCredentials,))
-            provider = partial(_provide_s3, refreshing.get)
+        case S3Credentials.Refreshable() as refreshable:
+            provider = partial(_provide_s3, _refresh(refreshable, (S3StaticCredentials,)))
     seconds = place.network_stream_timeout_seconds
     read_timeout = _DEFAULT_READ_TIMEOUT if seconds is None else timedelta(seconds=seconds)
-
-    def connect(headers: Mapping[str, str], retry_config: RetryConfig) -> S3Store:
-        client_options = _make_client_config(settings, headers, read_timeout=read_timeout)
-        if place.allow_http:
-            client_options["allow_http"] = True
-        return S3Store(
-            place.bucket,
-            prefix=place.prefix or None,
-            config=config,
-            client_options=client_options,
-            retry_config=retry_config,
-            credential_provider=provider,
-        )
-
-    return connect
+    client_options = _make_client_config(settings, headers, read_timeout=read_timeout)
+    if place.allow_http:
+        client_options["allow_http"] = True
+    return S3Store(
+        place.bucket,
+        config=config,
+        client_options=client_options,
+        retry_config=retry,
+        credential_provider=provider,
+    )
 
 
 def _provide_s3(get: Callable[[], S3StaticCredentials]) -> S3Credential:
@@ -217,9 +339,9 @@ def _provide_s3(get: Callable[[], S3StaticCredentials]) -> S3Credential:
     }
 
 
-def _make_gcs_connector(
-    place: GcsPlace, settings: StorageSettings
-) -> Callable[[Mapping[str, str], RetryConfig], GCSStore]:
+def _make_gcs(
+    place: GcsPlace, settings: StorageSettings, headers: Mapping[str, str], retry: RetryConfig
+) -> GCSStore:
     config, client_options = _split_config(place.config)
     provider: Callable[[], GCSCredential] | None = None
     match place.credentials:
@@ -236,21 +358,15 @@ def _make_gcs_connector(
         case GcsCredentials.Static(GcsStaticCredentials.BearerToken(token)):
             bearer = GcsBearerCredential(token)
             provider = partial(_provide_gcs, lambda: bearer)
-        case GcsCredentials.Refreshable(pickled_function, current):
-            refreshing = RefreshingCredential(pickled_function, current, (GcsBearerCredential,))
-            provider = partial(_provide_gcs, refreshing.get)
-
-    def connect(headers: Mapping[str, str], retry_config: RetryConfig) -> GCSStore:
-        return GCSStore(
-            place.bucket,
-            prefix=place.prefix or None,
-            config=cast("GCSConfig", config),
-            client_options={**_make_client_config(settings, headers), **client_options},
-            retry_config=retry_config,
-            credential_provider=provider,
-        )
-
-    return connect
+        case GcsCredentials.Refreshable() as refreshable:
+            provider = partial(_provide_gcs, _refresh(refreshable, (GcsBearerCredential,)))
+    return GCSStore(
+        place.bucket,
+        config=cast("GCSConfig", config),
+        client_options={**_make_client_config(settings, headers), **client_options},
+        retry_config=retry,
+        credential_provider=provider,
+    )
 
 
 def _provide_gcs(get: Callable[[], GcsBearerCredential]) -> GCSCredential:
@@ -258,9 +374,7 @@ def _provide_gcs(get: Callable[[], GcsBearerCredential]) -> GCSCredential:
     return {"token": credential.bearer, "expires_at": credential.expires_after}
 
 
-def _make_azure_connector(
-    place: AzurePlace, settings: StorageSettings
-) -> Callable[[RetryConfig], AzureStore]:
+def _make_azure(place: AzurePlace, settings: StorageSettings, retry: RetryConfig) -> AzureStore:
     config, client_options = _split_config(place.config)
     if place.account is not None:
         config["account_name"] = place.account
@@ -276,23 +390,16 @@ def _make_azure_connector(
             config["sas_key"] = token
         case AzureCredentials.Static(AzureStaticCredentials.BearerToken(token)):
             config["token"] = token
-        case AzureCredentials.Refreshable(pickled_function, current):
-            refreshing = RefreshingCredential[AnyAzureRefreshableCredential](
-                pickled_function, current, get_args(AnyAzureRefreshableCredential)
-            )
-            provider = partial(_provide_azure, refreshing.get)
-
-    def connect(retry_config: RetryConfig) -> AzureStore:
-        return AzureStore(
-            place.container,
-            prefix=place.prefix or None,
-            config=cast("AzureConfig", config),
-            client_options={**_make_client_config(settings, {}), **client_options},
-            retry_config=retry_config,
-            credential_provider=provider,
-        )
-
-    return connect
+        case AzureCredentials.Refreshable() as refreshable:
+            types = get_args(AnyAzureRefreshableCredential)
+            provider = partial(_provide_azure, _refresh(refreshable, types))
+    return AzureStore(
+        place.container,
+        config=cast("AzureConfig", config),
+        client_options={**_make_client_config(settings, {}), **client_options},
+        retry_config=retry,
+        credential_provider=provider,
+    )
 
 
 def _provide_azure(get: Callable[[], AnyAzureRefreshableCredential]) -> AzureCredential:
@@ -303,6 +410,17 @@ def _provide_azure(get: Callable[[], AnyAzureRefreshableCredential]) -> AzureCre
             return {"sas_token": token, "expires_at": expires}
         case AzureRefreshableCredential.BearerToken(bearer, expires_after=expires):
             return {"token": bearer, "expires_at": expires}
+
+
+def _make_http(
+    place: HttpPlace, settings: StorageSettings, headers: Mapping[str, str], retry: RetryConfig
+) -> HTTPStore:
+    options = _make_client_config(settings, headers)
+    options["allow_http"] = place.base_url.startswith("http:")
+    # obstore validates the names and values.
+    for name, value in place.options.items():
+        options[name] = value  # type: ignore[literal-required]
+    return HTTPStore(place.base_url, client_options=options, retry_config=retry)
 
 
 def _split_config(options: Mapping[str, str]) -> tuple[dict[str, str], ClientConfig]:

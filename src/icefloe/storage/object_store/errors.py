@@ -8,6 +8,7 @@ from typing import Final
 from obstore import exceptions
 
 from icefloe.errors import (
+    AbsentOrDeniedError,
     ErrorKind,
     IcefloeError,
     ObjectNotFoundError,
@@ -23,6 +24,11 @@ from icefloe.storage.conditional_put import (
 from icefloe.storage.urls import redact_urls
 
 _STATUS: Final = re.compile(r"status code: (\d{3})")
+
+_WRONG_CREDENTIALS: Final = re.compile(
+    "InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken|InvalidToken|RequestTimeTooSkewed"
+)
+"""Codes of responses that say nothing about the object."""
 
 OBSTORE_ERRORS: Final = (exceptions.BaseError, OSError, ValueError, TypeError)
 """Everything that obstore raises; a missing object is a `FileNotFoundError`."""
@@ -68,7 +74,9 @@ def translate_error(error: BaseException, operation: str, where: str) -> Icefloe
         case exceptions.PreconditionError():
             return PreconditionFailedError(f"{where}: the precondition does not hold: {text}")
         case exceptions.PermissionDeniedError() | exceptions.UnauthenticatedError():
-            return PermissionDeniedError(
+            is_absence_possible = _find_status(error) == 403 and not _WRONG_CREDENTIALS.search(text)
+            kind = AbsentOrDeniedError if is_absence_possible else PermissionDeniedError
+            return kind(
                 f"{where}: no permission to {operation} it; check the credentials and their "
                 f"permissions: {text}"
             )

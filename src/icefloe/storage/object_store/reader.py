@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from obstore.store import LocalStore
 
-from icefloe.storage.object_store.clients import open_clients
+from icefloe.storage.object_store.clients import Clients
 from icefloe.storage.object_store.storage import ObjectStorage
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def open_reader(storage: Storage) -> ObjectStore:
-    """Return a client that reads the objects of a storage, or local files by absolute path."""
+    """Return a client that reads the bucket of a storage, or local files by absolute path."""
     if isinstance(storage, ObjectStorage):
-        return open_clients(storage.place, storage.settings).reader
+        return Clients(storage.place, storage.settings).reader
     return LocalStore()

@@ -19,16 +19,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import threading
 import uuid
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import obstore
+from obstore.exceptions import NotModifiedError
 
 from icefloe.errors import (
     ErrorKind,
@@ -56,9 +54,10 @@ from icefloe.storage.interface import (
     Storage,
     UpdateIfMatch,
     Version,
+    is_same_version,
 )
 from icefloe.storage.keys import validate_key, validate_list_prefix
-from icefloe.storage.object_store.clients import Clients, open_clients
+from icefloe.storage.object_store.clients import Clients, require_threads
 from icefloe.storage.object_store.errors import (
     OBSTORE_ERRORS,
     RangeIgnoredError,
@@ -72,8 +71,7 @@ from icefloe.storage.places import (
     GcsPlace,
     Place,
     S3Place,
-    add_prefix,
-    get_bucket,
+    get_path_prefix,
     is_same_bucket,
     with_user_agent,
 )
@@ -82,7 +80,7 @@ from icefloe.storage.size_limit import require_at_most
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
-    from obstore import Attributes, GetOptions, ObjectMeta, PutResult, UpdateVersion
+    from obstore import Attributes, GetOptions, GetResult, ObjectMeta, PutResult, UpdateVersion
     from obstore import PutMode as ObstorePutMode
     from obstore.store import ObjectStore
 
@@ -104,34 +102,18 @@ _MAX_PARTS: Final = 10_000
 _MIN_PART_BYTES: Final = 8 * 1024 * 1024
 
 
-@dataclass(slots=True)
-class _ObstoreRuntime:
-    """Whether obstore started threads, and whether this process lost them in a fork."""
-
-    is_started: bool = False
-    is_lost: bool = False
-
-    def handle_fork(self) -> None:
-        self.is_lost = self.is_started
-
-
-_runtime: Final = _ObstoreRuntime()
-os.register_at_fork(after_in_child=_runtime.handle_fork)
-
-
 class ObjectStorage(Storage):
     """A prefix of a bucket in an object store.
 
-    Clients are created on the first request, and again after unpickling. Unset ``settings`` have
-    the defaults of object stores.
+    Clients are opened on the first request, and shared in the process (`clients`). Unset
+    ``settings`` have the defaults of object stores.
     """
 
     def __init__(self, place: Place, *, settings: StorageSettings | None = None) -> None:
         self._place: Final = place
         self._settings: Final = self.default_settings().merge(settings or StorageSettings())
-        self._clients: Clients | None = None
-        self._bucket_writer: ObjectStore | None = None
-        self._lock: Final = threading.Lock()
+        self._clients: Final = Clients(place, self._settings)
+        self._path_prefix: Final = get_path_prefix(place)
 
     @property
     def url(self) -> str:
@@ -194,6 +176,29 @@ class ObjectStorage(Storage):
         except RangeIgnoredError:
             return self._call("read", key, lambda: self._fetch(key, None, byte_range, max_bytes))
 
+    def get_if_changed(
+        self, key: str, version: Version, *, max_bytes: int | None = None
+    ) -> Fetched | None:
+        """Fetch an object unless it still has a known version.
+
+        One request, which a server that compares entity tags answers without the content.
+        """
+        validate_key(key)
+        options: GetOptions | None = None
+        if version.etag is not None:
+            options = {"if_none_match": version.etag}
+
+        def fetch() -> Fetched | None:
+            try:
+                result = obstore.get(self._reader, self._get_path(key), options=options)
+            except NotModifiedError:
+                return None
+            if is_same_version(_make_info(key, result.meta).version, version):
+                return None  # the server ignores the condition
+            return self._receive(key, result, None, max_bytes)
+
+        return self._call("read", key, fetch)
+
     def get_ranges(self, key: str, ranges: Sequence[Bounded]) -> list[bytes | memoryview]:
         """Fetch several ranges; ranges up to 1 MiB apart share a request, others are concurrent."""
         validate_key(key)
@@ -204,7 +209,9 @@ class ObjectStorage(Storage):
             responses = self._call(
                 "read",
                 key,
-                lambda: obstore.get_ranges(self._reader, key, starts=starts, ends=ends, coalesce=0),
+                lambda: obstore.get_ranges(
+                    self._reader, self._get_path(key), starts=starts, ends=ends, coalesce=0
+                ),
             )
         except RangeUnsatisfiableError:
             responses = []
@@ -225,11 +232,12 @@ class ObjectStorage(Storage):
     def get_bytes(self, key: str, start: int, length: int) -> bytes | memoryview:
         validate_key(key)
         if start >= 0 and length > 0:
+            path = self._get_path(key)
             with suppress(RangeUnsatisfiableError, RangeIgnoredError):
                 data = self._call(
                     "read",
                     key,
-                    lambda: obstore.get_range(self._reader, key, start=start, length=length),
+                    lambda: obstore.get_range(self._reader, path, start=start, length=length),
                 )
                 if len(data) == length:
                     return memoryview(data)
@@ -239,11 +247,12 @@ class ObjectStorage(Storage):
     async def get_bytes_async(self, key: str, start: int, length: int) -> bytes | memoryview:
         validate_key(key)
         if start >= 0 and length > 0:
+            path = self._get_path(key)
             with suppress(RangeUnsatisfiableError, RangeIgnoredError):
                 data = await self._call_async(
                     "read",
                     key,
-                    lambda: obstore.get_range_async(self._reader, key, start=start, length=length),
+                    lambda: obstore.get_range_async(self._reader, path, start=start, length=length),
                 )
                 if len(data) == length:
                     return memoryview(data)
@@ -301,8 +310,9 @@ class ObjectStorage(Storage):
         validate_key(key)
         self._require_writable(key)
         content, options = _cast_to_bytes(data), self._make_put_options(key, data)
+        path = self._get_path(key)
         result = await self._call_async(
-            "write", key, lambda: obstore.put_async(self._writer, key, content, **options)
+            "write", key, lambda: obstore.put_async(self._writer, path, content, **options)
         )
         return _make_version(result)
 
@@ -354,13 +364,15 @@ class ObjectStorage(Storage):
 
     def head(self, key: str) -> ObjectInfo:
         validate_key(key)
-        return self._call("read", key, lambda: _make_info(key, obstore.head(self._reader, key)))
+        path = self._get_path(key)
+        return self._call("read", key, lambda: _make_info(key, obstore.head(self._reader, path)))
 
     def copy(self, source: str, target: str) -> None:
         validate_key(source)
         validate_key(target)
         self._require_writable(target)
-        self._call("copy", source, lambda: obstore.copy(self._writer, source, target))
+        paths = self._get_path(source), self._get_path(target)
+        self._call("copy", source, lambda: obstore.copy(self._writer, *paths))
 
     def copy_from(self, source: Storage, source_key: str, key: str) -> bool:
         """Copy an object on the server, from a prefix of the same bucket."""
@@ -369,12 +381,9 @@ class ObjectStorage(Storage):
         validate_key(source_key)
         validate_key(key)
         self._require_writable(key)
-        client = self._open_bucket_writer()
-        source_path, path = (
-            add_prefix(storage.place, name) for storage, name in ((source, source_key), (self, key))
-        )
+        paths = source._get_path(source_key), self._get_path(key)  # noqa: SLF001 - same class
         try:
-            self._call("copy", source_key, lambda: obstore.copy(client, source_path, path))
+            self._call("copy", source_key, lambda: obstore.copy(self._writer, *paths))
         except ObjectNotFoundError:
             raise
         except StorageError as error:
@@ -383,39 +392,19 @@ class ObjectStorage(Storage):
             return False
         return True
 
-    def _open_bucket_writer(self) -> ObjectStore:
-        self._open_clients()  # raises in a forked process
-        if self._bucket_writer is None:
-            with self._lock:
-                if self._bucket_writer is None:
-                    bucket = get_bucket(self._place)
-                    self._bucket_writer = open_clients(bucket, self._settings).writer
-        return self._bucket_writer
-
     @property
     def _reader(self) -> ObjectStore:
-        return self._open_clients().reader
+        require_threads(self.url)
+        return self._clients.reader
 
     @property
     def _writer(self) -> ObjectStore:
-        return self._open_clients().writer
+        require_threads(self.url)
+        return self._clients.writer
 
-    def _open_clients(self) -> Clients:
-        if _runtime.is_lost:
-            raise StorageError(
-                f"{self.url}: this process was forked from one that had used an object store, and "
-                "the threads that send requests do not survive a fork; start processes with the "
-                "'spawn' or 'forkserver' method",
-                kind=ErrorKind.STORAGE_CONFIG,
-            )
-        clients = self._clients
-        if clients is None:
-            with self._lock:
-                clients = self._clients
-                if clients is None:
-                    clients = self._clients = open_clients(self._place, self._settings)
-        _runtime.is_started = True
-        return clients
+    def _get_path(self, key: str) -> str:
+        """Return the path of a key in the bucket."""
+        return self._path_prefix + key
 
     def _get_url(self, key: str) -> str:
         return f"{self.url}/{key}"
@@ -454,7 +443,12 @@ class ObjectStorage(Storage):
         byte_range: ByteRange | None,
         max_bytes: int | None,
     ) -> Fetched:
-        result = obstore.get(self._reader, key, options=options)
+        result = obstore.get(self._reader, self._get_path(key), options=options)
+        return self._receive(key, result, byte_range, max_bytes)
+
+    def _receive(
+        self, key: str, result: GetResult, byte_range: ByteRange | None, max_bytes: int | None
+    ) -> Fetched:
         info = _make_info(key, result.meta)
         # Raises for a range past the end, which servers truncate.
         span = resolve(byte_range, info.size_bytes)
@@ -467,7 +461,7 @@ class ObjectStorage(Storage):
         return Fetched(data, info)
 
     async def _fetch_async(self, key: str, options: GetOptions, span: Bounded) -> Fetched:
-        result = await obstore.get_async(self._reader, key, options=options)
+        result = await obstore.get_async(self._reader, self._get_path(key), options=options)
         info = _make_info(key, result.meta)
         # As in `_fetch`, raises before the bytes are received.
         resolve(span, info.size_bytes)
@@ -487,8 +481,9 @@ class ObjectStorage(Storage):
 
     def _overwrite(self, key: str, data: bytes | memoryview) -> Version:
         content, options = _cast_to_bytes(data), self._make_put_options(key, data)
+        path = self._get_path(key)
         result = self._call(
-            "write", key, lambda: obstore.put(self._writer, key, content, **options)
+            "write", key, lambda: obstore.put(self._writer, path, content, **options)
         )
         return _make_version(result)
 
@@ -510,12 +505,14 @@ class ObjectStorage(Storage):
         if write_id is not None:
             attributes[WRITE_ID_ATTRIBUTE] = write_id
         where, mode, content = self._get_url(key), _make_put_mode(condition), _cast_to_bytes(data)
+        path = self._get_path(key)
 
         def send() -> Version:
-            client = self._open_clients().conditional
+            require_threads(self.url)
+            client = self._clients.conditional
             try:
                 return _make_version(
-                    obstore.put(client, key, content, attributes=attributes, mode=mode)
+                    obstore.put(client, path, content, attributes=attributes, mode=mode)
                 )
             except OBSTORE_ERRORS as error:
                 failure = error
@@ -538,7 +535,7 @@ class ObjectStorage(Storage):
         )
 
     def _read_back(self, key: str) -> CurrentObject:
-        result = obstore.get(self._reader, key, options={"head": True})
+        result = obstore.get(self._reader, self._get_path(key), options={"head": True})
         version = Version(etag=result.meta["e_tag"], generation=result.meta["version"])
         return CurrentObject(version, result.attributes.get(WRITE_ID_ATTRIBUTE))
 
@@ -551,19 +548,22 @@ class ObjectStorage(Storage):
         return {} if storage_class is None else {"Storage-Class": storage_class}
 
     def _delete(self, keys: Sequence[str]) -> None:
-        self._call("delete", keys[0], lambda: obstore.delete(self._writer, keys))
+        paths = list(map(self._get_path, keys))
+        self._call("delete", keys[0], lambda: obstore.delete(self._writer, paths))
 
     def _iter_pages(self, prefix: str) -> Iterator[ObjectInfo]:
         return chain.from_iterable(self._iter_chunks(prefix, _LIST_PAGE))
 
     def _iter_chunks(self, prefix: str, chunk_size: int) -> Iterator[Sequence[ObjectInfo]]:
+        path = self._get_path(prefix)
         chunks = self._call(
             "list",
             prefix,
-            lambda: iter(obstore.list(self._reader, prefix or None, chunk_size=chunk_size)),
+            lambda: iter(obstore.list(self._reader, path or None, chunk_size=chunk_size)),
         )
+        start = len(self._path_prefix)
         while chunk := self._call("list", prefix, lambda: next(chunks, None)):
-            yield [_make_info(meta["path"], meta) for meta in chunk]
+            yield [_make_info(meta["path"][start:], meta) for meta in chunk]
 
     def _check_order(self, prefix: str, infos: Iterator[ObjectInfo]) -> Iterator[ObjectInfo]:
         last = ""

@@ -1,0 +1,62 @@
+"""Makes a commit fail if garbage collection deleted files that its session wrote.
+
+Until the commit, nothing refers to these files, so a collection whose cutoff is after the start of
+the session deletes them. Generation v2 records collections in ``repo``, which the commit reads in
+any case: only if there is one that the session has not seen, the files are looked up. The other
+generations record nothing, and the files of sessions older than `MAX_UNCHECKED_AGE_S` are looked
+up.
+
+Not detected are a collection that is still deleting when the files are looked up, and in
+generations other than v2 a collection with a cutoff within the last `MAX_UNCHECKED_AGE_S`.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from icefloe.model.repo_info import GCRan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from icefloe.model.repo_info import RepoInfo
+
+MAX_UNCHECKED_AGE_S: Final = 600.0
+"""Garbage collection should not have a cutoff within the last ten minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStart:
+    """The start of a session: its time, and the last entry of the ops log, if there was one."""
+
+    time_s: float = field(default_factory=time.time)
+    last_update: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommitCheck:
+    """Calls ``require_files`` if a collection may have run; it raises if a file is missing."""
+
+    start: SessionStart
+    require_files: Callable[[], None]
+
+    def check_log(self, info: RepoInfo) -> None:
+        """Look the files up if the ops log has a collection since the start of the session."""
+        seen = self.start.last_update
+        for entry in info.latest_updates:
+            if seen is not None and entry.updated_at <= seen:
+                return
+            if isinstance(entry.kind, GCRan):
+                break
+        else:
+            if info.repo_before_updates is None:
+                return
+        self.require_files()
+
+    def check_age(self) -> None:
+        """Look the files up if the session is old."""
+        if time.time() - self.start.time_s > MAX_UNCHECKED_AGE_S:
+            self.require_files()
