@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +42,15 @@ SNAPSHOT = Kind(FileType.SNAPSHOT, "Snapshot", decode_snapshot, encode_snapshot)
 TRANSACTION_LOG = Kind(
     FileType.TRANSACTION_LOG, "TransactionLog", decode_transaction_log, encode_transaction_log
 )
-REPO_INFO = Kind(FileType.REPO_INFO, "Repo", decode_repo_info, encode_repo_info)
+
+
+def decode_all_of_repo_info(data: bytes | memoryview, file: str) -> RepoInfo:
+    """Decode the file ``repo`` with all snapshots and updates, which are decoded on access."""
+    info = decode_repo_info(data, file)
+    return replace(info, snapshots=tuple(info.snapshots), latest_updates=tuple(info.latest_updates))
+
+
+REPO_INFO = Kind(FileType.REPO_INFO, "Repo", decode_all_of_repo_info, encode_repo_info)
 KINDS = {kind.file_type: kind for kind in (MANIFEST, SNAPSHOT, TRANSACTION_LOG, REPO_INFO)}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -28,7 +29,7 @@ from icefloe.model.tree import Tree
 from icefloe.storage.interface import Create, Fresh
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     import numpy as np
     from numpy.typing import NDArray
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from icefloe.model.ref_finder import RefFinder
     from icefloe.model.snapshot import Snapshot, SnapshotFiles, SnapshotInfo
     from icefloe.model.transaction_log import TransactionLog
-    from icefloe.storage.interface import Fetched, Storage
+    from icefloe.storage.interface import Fetched, Storage, Version
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -58,8 +59,20 @@ _MAX_ATTRIBUTES_BYTES = 64 << 20
 
 def fetch_file(storage: Storage, key: str, *, max_bytes: int = MAX_FLATBUFFER_SIZE) -> Fetched:
     """Fetch a metadata file; raise `FormatError` if it is larger than ``max_bytes``."""
-    try:
+    with _reject_large_file(key):
         return storage.get(key, max_bytes=max_bytes)
+
+
+def fetch_file_if_changed(storage: Storage, key: str, version: Version) -> Fetched | None:
+    """Like `fetch_file`; None if the file still has a known version."""
+    with _reject_large_file(key):
+        return storage.get_if_changed(key, version, max_bytes=MAX_FLATBUFFER_SIZE)
+
+
+@contextmanager
+def _reject_large_file(key: str) -> Iterator[None]:
+    try:
+        yield
     except StorageError as error:
         if error.kind is ErrorKind.INVALID_OBJECT_SIZE:
             raise FormatError(error.message, file=key) from error

@@ -13,11 +13,15 @@ import struct
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from icefloe.format.envelope import pack
 from icefloe.format.flatbuffer_writer import FILE_IDENTIFIER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
 
     from icefloe.format.envelope import FileType
     from icefloe.format.schema import Field
@@ -105,6 +109,20 @@ class DirectWriter:
     def add_pointers(self, count: int) -> int:
         """Append a vector of pointers to set; return its position."""
         return self.add_items(count, bytes(4 * count))
+
+    def align(self, size: int) -> int:
+        """Append zeros up to a multiple of ``size``; return the position."""
+        self.out += bytes(-len(self.out) % size)
+        return len(self.out)
+
+    def set_numbers(self, positions: NDArray[np.int64], values: NDArray[np.int64]) -> None:
+        """Set numbers of four bytes at aligned positions."""
+        np.frombuffer(self.out, "<i4", len(self.out) // 4)[positions >> 2] = values
+
+    def set_pointers(self, vector: int, targets: NDArray[np.int64]) -> None:
+        """Set the pointers of a long vector."""
+        pointers = vector + 4 + 4 * np.arange(len(targets))
+        self.set_numbers(pointers, targets - pointers)
 
     def point(self, pointer: int, target: int) -> None:
         """Set the pointer at a position."""

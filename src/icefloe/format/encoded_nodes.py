@@ -19,7 +19,8 @@ from icefloe.format.flatbuffer_reader import FlatBuffer, Tables
 from icefloe.format.ids import to_ids
 from icefloe.format.node_columns import read_all_nodes, read_nodes
 from icefloe.model.ids import NodeId
-from icefloe.model.lazy_nodes import LazyNodes, LazySequence
+from icefloe.model.lazy_nodes import LazyNodes
+from icefloe.model.lazy_sequence import LazySequence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

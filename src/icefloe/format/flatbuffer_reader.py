@@ -153,7 +153,7 @@ class Tables:
             (vtables >= 4) & (vtables <= size - 4) & (vtables & 1 == 0),
             "has its vtable outside the file",
         )
-        self._vtables = vtables
+        self._vtables = self._all_vtables = vtables
         self._vtable_sizes = buffer.gather(vtables, np.dtype("<u2")).astype(np.int64)
         self._require(
             (self._vtable_sizes >= 4)
@@ -172,6 +172,14 @@ class Tables:
 
     def __len__(self) -> int:
         return len(self.positions)
+
+    def select(self, rows: slice | NDArray[np.bool_]) -> Tables:
+        """Return some of the tables."""
+        return Tables(self.buffer, self.positions[rows], self.name)
+
+    def find_first_byte(self) -> int:
+        """Return where the first table or vtable starts."""
+        return int(min(self.positions.min(), self._all_vtables.min()))
 
     def _has_equal_vtables(self) -> bool:
         vtables, sizes = self._vtables, self._vtable_sizes
@@ -245,6 +253,12 @@ class Tables:
         result = np.full(len(positions), default, dtype)
         result[present] = self.buffer.gather(positions[present], dtype)
         return result
+
+    def locate_scalars(self, field: Field) -> NDArray[np.int64]:
+        """Return the position of a number in each table, 0 where absent."""
+        size = get_field_size(field)
+        positions, present = self._find_field_positions(field, size, size)
+        return positions if present is None else np.where(present, positions, _ABSENT)
 
     def read_structs(self, field: Field, *, required: bool = True) -> NDArray[np.uint8]:
         """Read a struct of each table as ``u1[n, size]``, zeros where absent and not required."""

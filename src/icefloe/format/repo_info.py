@@ -1,389 +1,405 @@
-"""Codec of the file ``repo`` of generation v2 (Icechunk schema `repo.fbs`)."""
+"""Codec of the file ``repo`` of generation v2 (Icechunk schema `repo.fbs`).
+
+Layout of the files that are written here::
+
+    root, status, metadata, refs, configuration
+    vector of the ops log, its newest entry
+    vector of snapshots
+    tables of snapshots and of older entries of the ops log
+
+A file that follows another one copies the last part as bytes and appends to it, so that the work
+does not grow with history. The newest entry of the ops log is not in that part, because the next
+file adds a backup path to it.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import replace
+from functools import lru_cache
+from itertools import pairwise
+from struct import Struct
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from icefloe.errors import ErrorKind, FormatError
+from icefloe.errors import ErrorKind, FormatError, InvalidInputError
 from icefloe.format import config_flexbuffers, schema
-from icefloe.format.envelope import DEFAULT_LEVEL, FileType, unpack
-from icefloe.format.flatbuffer_reader import FlatBuffer
-from icefloe.format.flatbuffer_writer import Layout, assign
+from icefloe.format.direct_writer import UNFIT, DirectWriter, TableLayout
+from icefloe.format.encoded_history import (
+    HISTORY_ALIGN,
+    NO_PARENT,
+    SPEC_VERSION,
+    EncodedHistory,
+    EncodedSnapshots,
+    EncodedUpdates,
+    HistoryColumns,
+    read_id,
+)
+from icefloe.format.envelope import (
+    DEFAULT_LEVEL,
+    MAX_FLATBUFFER_SIZE,
+    FileType,
+    pack,
+    unpack,
+)
+from icefloe.format.flatbuffer_reader import FlatBuffer, Tables
+from icefloe.format.flatbuffer_writer import Layout
 from icefloe.format.ids import to_id_rows, to_ids
-from icefloe.format.metadata import read_metadata, require_ascending, write_metadata
-from icefloe.format.schema import Field
-from icefloe.format.timestamps import from_microseconds, to_microseconds
+from icefloe.format.keys import REPO
+from icefloe.format.metadata import add_metadata, read_table_metadata, require_ascending
+from icefloe.format.ops_log import read_status, write_status, write_update
+from icefloe.format.size_choice import is_small
+from icefloe.format.timestamps import to_microseconds
 from icefloe.model import repo_info as model
+from icefloe.model.id_columns import to_sort_keys
 from icefloe.model.ids import SnapshotId
-from icefloe.model.snapshot import SnapshotInfo
 from icefloe.model.strings import Strings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from icefloe.format.flatbuffer_reader import Tables
-    from icefloe.format.flatbuffer_writer import Records
+    from icefloe.format.direct_reader import DirectTable
+    from icefloe.format.schema import Field
+    from icefloe.model.snapshot import SnapshotInfo
 
     Refs = Mapping[str, SnapshotId]
-    Snapshots = Sequence[SnapshotInfo]
 
-SPEC_VERSION = 2
-_NO_PARENT = -1
-
-_ID, _STRING, _STATUS = "id", "string", "status"
-
-
-class _UpdateKind(NamedTuple):
-    """The encoding of one kind of update: names and types of its fields, in slot order."""
-
-    type: type[Any]
-    fields: tuple[tuple[str, str], ...] = ()
-
-    def iter_fields(self) -> Iterator[tuple[Field, str]]:
-        for slot, (name, encoding) in enumerate(self.fields):
-            if encoding == _ID:
-                yield Field(name, slot, "<u1", SnapshotId.SIZE), encoding
-            elif encoding in (_STRING, _STATUS):
-                yield Field(name, slot), encoding
-            else:
-                yield Field(name, slot, encoding), encoding
-
-
-# In the order of their numbers in the flatbuffers union, which start at 1.
-_UPDATE_KINDS = (
-    _UpdateKind(model.RepoInitialized),
-    _UpdateKind(model.RepoMigrated, (("from_version", "<u1"), ("to_version", "<u1"))),
-    _UpdateKind(model.ConfigChanged),
-    _UpdateKind(model.MetadataChanged),
-    _UpdateKind(model.TagCreated, (("name", _STRING),)),
-    _UpdateKind(model.TagDeleted, (("name", _STRING), ("previous_snap_id", _ID))),
-    _UpdateKind(model.BranchCreated, (("name", _STRING),)),
-    _UpdateKind(model.BranchDeleted, (("name", _STRING), ("previous_snap_id", _ID))),
-    _UpdateKind(model.BranchReset, (("name", _STRING), ("previous_snap_id", _ID))),
-    _UpdateKind(model.NewCommit, (("branch", _STRING), ("new_snap_id", _ID))),
-    _UpdateKind(
-        model.CommitAmended, (("branch", _STRING), ("previous_snap_id", _ID), ("new_snap_id", _ID))
-    ),
-    _UpdateKind(model.NewDetachedSnapshot, (("new_snap_id", _ID),)),
-    _UpdateKind(model.GCRan),
-    _UpdateKind(model.ExpirationRan),
-    _UpdateKind(model.FeatureFlagChanged, (("id", "<u2"), ("new_value", "<u1"), ("is_set", "<u1"))),
-    _UpdateKind(model.RepoStatusChanged, (("status", _STATUS),)),
+_R, _S = schema.Repo, schema.SnapshotInfo
+_REF = TableLayout(schema.Ref.NAME, schema.Ref.SNAPSHOT_INDEX)
+_FLAG = Struct("<H")
+_SNAPSHOT_FIELDS = (_S.ID, _S.PARENT_OFFSET, _S.FLUSHED_AT, _S.MESSAGE, _S.METADATA)
+_SNAPSHOT = TableLayout(*_SNAPSHOT_FIELDS)
+_PRUNED_SNAPSHOT = TableLayout(*_SNAPSHOT_FIELDS, _S.PRUNED_ANCESTOR_TX_LOGS)
+_PARENT_OFFSET = _SNAPSHOT.offsets[_S.PARENT_OFFSET]  # equal in both
+_NO_POSITIONS = np.zeros(0, np.int64)
+_NO_HISTORY = HistoryColumns(
+    0,
+    np.zeros((0, SnapshotId.SIZE), np.uint8),
+    _NO_POSITIONS,
+    _NO_POSITIONS,
+    _NO_POSITIONS,
+    _NO_POSITIONS,
 )
 
 
 def decode_repo_info(data: bytes | memoryview, file: str) -> model.RepoInfo:
-    """Decode the file ``repo``, or one of its backups."""
+    """Decode the file ``repo``, or one of its backups; snapshots and updates on access."""
     header, body = unpack(data, FileType.REPO_INFO, file)
-    root = FlatBuffer(body, file).get_root("Repo")
-    table = schema.Repo
-    spec_version = int(root.read_scalars(table.SPEC_VERSION)[0])
-    if header.spec_version != SPEC_VERSION or spec_version != SPEC_VERSION:
-        raise FormatError(
-            f"has spec version {header.spec_version} in its header, {spec_version} in its content; "
-            f"expected {SPEC_VERSION}",
-            file=file,
-            kind=ErrorKind.UNSUPPORTED_SPEC_VERSION,
-        )
-    snapshots = _read_snapshots(root, header.spec_version)
-    branches = _read_refs(root, table.BRANCHES, snapshots)
+    if header.spec_version != SPEC_VERSION:
+        raise _spec_version_error(file, header.spec_version, "header")
+    history = EncodedHistory(body, file)
+    root = history.get_root()
+    spec_version = root.read_scalar(_R.SPEC_VERSION)
+    if spec_version != SPEC_VERSION:
+        raise _spec_version_error(file, spec_version, "content")
+    _, num_snapshots = root.find_vector(_R.SNAPSHOTS, 4) or (0, 0)
+    _, num_updates = root.find_vector(_R.LATEST_UPDATES, 4) or (0, 0)
+    branches = _read_refs(root, _R.BRANCHES)
     if "main" not in branches:
         root.buffer.fail("has no branch main")
-    deleted_tags = root.read_string_vector(table.DELETED_TAGS)
-    require_ascending(deleted_tags, table.DELETED_TAGS.name, file)
+    blob = root.read_blob(_R.CONFIG, required=False)
     return model.RepoInfo(
         spec_version=spec_version,
         branches=branches,
-        tags=_read_refs(root, table.TAGS, snapshots),
-        deleted_tags=frozenset(deleted_tags),
-        snapshots=snapshots,
-        status=_read_statuses(root.get_tables(table.STATUS, "RepoStatus"))[0],
-        latest_updates=_read_updates(root),
-        metadata=read_metadata(root, table.METADATA, header.spec_version, required=False)[0],
-        repo_before_updates=root.read_texts(table.REPO_BEFORE_UPDATES, required=False)[0],
-        config=_read_config(root),
-        enabled_feature_flags=_read_flags(root, table.ENABLED_FEATURE_FLAGS),
-        disabled_feature_flags=_read_flags(root, table.DISABLED_FEATURE_FLAGS),
+        tags=_read_refs(root, _R.TAGS),
+        deleted_tags=_read_deleted_tags(root),
+        snapshots=EncodedSnapshots(history, num_snapshots),
+        status=read_status(root.get_table(_R.STATUS, "RepoStatus")),
+        latest_updates=EncodedUpdates(history, num_updates),
+        metadata=read_table_metadata(root, _R.METADATA, SPEC_VERSION, required=False),
+        repo_before_updates=root.read_string(_R.REPO_BEFORE_UPDATES, required=False),
+        config=config_flexbuffers.loads(blob, file=file) if blob else None,
+        enabled_feature_flags=_read_flags(root, _R.ENABLED_FEATURE_FLAGS),
+        disabled_feature_flags=_read_flags(root, _R.DISABLED_FEATURE_FLAGS),
     )
 
 
-def _read_snapshots(root: Tables, spec_version: int) -> tuple[SnapshotInfo, ...]:
-    table, file = schema.SnapshotInfo, root.buffer.file
-    _, infos = root.get_children(schema.Repo.SNAPSHOTS, "SnapshotInfo")
-    id_rows = infos.read_structs(table.ID)
-    root.buffer.require_ascending(id_rows, "snapshots")
-    parents = infos.read_scalars(table.PARENT_OFFSET).astype(np.int64)
-    _require_ancestry(root.buffer, parents)
-    ids = to_ids(id_rows, SnapshotId)
-    field = table.PRUNED_ANCESTOR_TX_LOGS
-    splits, pruned_id_rows = infos.read_id_vectors(field, SnapshotId.SIZE, required=False)
-    pruned_ids = to_ids(pruned_id_rows, SnapshotId)
-    times = infos.read_scalars(table.FLUSHED_AT).tolist()
-    messages = infos.read_texts(table.MESSAGE)
-    metadata = read_metadata(infos, table.METADATA, spec_version, required=False)
-    return tuple(
-        SnapshotInfo(
-            snapshot_id,
-            ids[parent] if parent >= 0 else None,
-            from_microseconds(times[row], file),
-            messages[row] or "",
-            metadata[row],
-            tuple(pruned_ids[splits[row] : splits[row + 1]]),
-        )
-        for row, (snapshot_id, parent) in enumerate(zip(ids, parents.tolist(), strict=True))
+def _spec_version_error(file: str, spec_version: int, part: str) -> FormatError:
+    return FormatError(
+        f"has spec version {spec_version} in its {part}; expected {SPEC_VERSION}",
+        file=file,
+        kind=ErrorKind.UNSUPPORTED_SPEC_VERSION,
     )
 
 
-def _require_ancestry(buffer: FlatBuffer, parents: NDArray[np.int64]) -> None:
-    """Raise if the parents of snapshots form a cycle or are out of range."""
-    num_snapshots = len(parents)
-    if ((parents < _NO_PARENT) | (parents >= num_snapshots)).any():
-        buffer.fail("has a snapshot whose parent is not in the list of snapshots")
-    # Pointer doubling: each round doubles the number of steps. A path ends in a cycle, or in the
-    # appended entry `num_snapshots`, which stands for no parent and points to itself.
-    ancestors = np.append(np.where(parents == _NO_PARENT, num_snapshots, parents), num_snapshots)
-    for _ in range(num_snapshots.bit_length()):
-        ancestors = ancestors[ancestors]
-    if (ancestors != num_snapshots).any():
-        buffer.fail("has a snapshot that is its own ancestor")
-
-
-def _read_refs(root: Tables, field: Field, snapshots: Snapshots) -> dict[str, SnapshotId]:
-    _, refs = root.get_children(field, "Ref")
-    names = [name or "" for name in refs.read_texts(schema.Ref.NAME)]
+def _read_refs(root: DirectTable, field: Field) -> dict[str, SnapshotId]:
+    _, count = root.find_vector(field, 4) or (0, 0)
+    if is_small(count):
+        refs = root.get_tables(field, "Ref")
+        names = [ref.read_string(schema.Ref.NAME) or "" for ref in refs]
+        rows = [ref.read_scalar(schema.Ref.SNAPSHOT_INDEX) for ref in refs]
+        _, num_snapshots = root.find_vector(_R.SNAPSHOTS, 4) or (0, 0)
+        if max(rows, default=-1) >= num_snapshots:
+            raise _missing_target_error(root, field)
+        ids = [SnapshotId(read_id(root, row)) for row in rows]
+    else:
+        names, ids = _read_many_refs(root, field)
     require_ascending(names, field.name, root.buffer.file)
-    positions = refs.read_scalars(schema.Ref.SNAPSHOT_INDEX)
-    if (positions >= len(snapshots)).any():
-        root.buffer.fail(f"has a ref in {field.name} to a missing snapshot")
-    return {name: snapshots[position].id for name, position in zip(names, positions, strict=True)}
+    return dict(zip(names, ids, strict=True))
 
 
-def _read_statuses(tables: Tables) -> list[model.RepoStatus]:
-    table, file = schema.RepoStatus, tables.buffer.file
-    numbers = tables.read_scalars(table.AVAILABILITY).tolist()
-    times = [from_microseconds(time, file) for time in tables.read_scalars(table.SET_AT).tolist()]
-    reasons = tables.read_texts(table.LIMITED_AVAILABILITY_REASON, required=False)
-    try:
-        availabilities = [model.RepoAvailability(number) for number in numbers]
-        return list(map(model.RepoStatus, availabilities, times, reasons))
-    except ValueError as error:
-        raise FormatError(f"has an unknown status ({error})", file=file) from error
+def _missing_target_error(root: DirectTable, field: Field) -> FormatError:
+    return FormatError(f"has a ref in {field.name} to a missing snapshot", file=root.buffer.file)
 
 
-def _read_updates(root: Tables) -> tuple[model.OpsLogEntry, ...]:
-    table, file = schema.Update, root.buffer.file
-    _, updates = root.get_children(schema.Repo.LATEST_UPDATES, "Update")
-    codes = updates.read_scalars(table.UPDATE_TYPE_TYPE)
-    updates_by_row: dict[int, model.UpdateType] = {}
-    for code, kind in enumerate(_UPDATE_KINDS, 1):
-        rows = np.flatnonzero(codes == code)
-        if len(rows):
-            tables = updates.get_tables(table.UPDATE_TYPE, kind.type.__name__, rows)
-            updates_by_row.update(zip(rows.tolist(), _read_update_kind(tables, kind), strict=True))
-    if len(updates_by_row) < len(updates):
-        code = next(int(code) for row, code in enumerate(codes) if row not in updates_by_row)
-        root.buffer.fail(f"its ops log has an update of the unknown kind {code}: upgrade icefloe")
-    times = updates.read_scalars(table.UPDATED_AT).tolist()
-    return tuple(
-        model.OpsLogEntry(updates_by_row[row], from_microseconds(times[row], file), backup_path)
-        for row, backup_path in enumerate(updates.read_texts(table.BACKUP_PATH, required=False))
-    )
+def _read_many_refs(root: DirectTable, field: Field) -> tuple[list[str], list[SnapshotId]]:
+    columns = FlatBuffer(root.data, root.buffer.file).get_root("Repo")
+    _, refs = columns.get_children(field, "Ref")
+    names = [name or "" for name in refs.read_texts(schema.Ref.NAME)]
+    rows = refs.read_scalars(schema.Ref.SNAPSHOT_INDEX).astype(np.int64)
+    _, snapshots = columns.find_children(_R.SNAPSHOTS)
+    if (rows >= len(snapshots)).any():
+        raise _missing_target_error(root, field)
+    targets = Tables(columns.buffer, snapshots[rows], "SnapshotInfo")
+    return names, to_ids(targets.read_structs(_S.ID), SnapshotId)
 
 
-def _read_update_kind(tables: Tables, kind: _UpdateKind) -> list[model.UpdateType]:
-    columns: list[list[Any]] = []
-    for field, encoding in kind.iter_fields():
-        if encoding == _STRING:
-            columns.append(tables.read_texts(field))
-        elif encoding == _ID:
-            columns.append(to_ids(tables.read_structs(field), SnapshotId))
-        elif encoding == _STATUS:
-            columns.append(_read_statuses(tables.get_tables(field, "RepoStatus")))
-        else:
-            columns.append(tables.read_scalars(field).tolist())
-    if kind.type is model.FeatureFlagChanged:
-        return [
-            model.FeatureFlagChanged(flag, bool(value) if is_set else None)
-            for flag, value, is_set in zip(*columns, strict=True)
-        ]
-    if not columns:
-        return [kind.type() for _ in range(len(tables))]
-    return [kind.type(*values) for values in zip(*columns, strict=True)]
+def _read_deleted_tags(root: DirectTable) -> frozenset[str]:
+    _, count = root.find_vector(_R.DELETED_TAGS, 4) or (0, 0)
+    if not count:
+        return frozenset()
+    columns = FlatBuffer(root.data, root.buffer.file).get_root("Repo")
+    names = columns.read_string_vector(_R.DELETED_TAGS)
+    require_ascending(names, _R.DELETED_TAGS.name, root.buffer.file)
+    return frozenset(names)
 
 
-def _read_config(root: Tables) -> Any:
-    span = root.find_vectors(schema.Repo.CONFIG, 1, required=False)
-    if not span.present[0] or not span.count[0]:
-        return None
-    blob = root.buffer.copy_bytes(int(span.start[0]), int(span.count[0]))
-    return config_flexbuffers.loads(blob, file=root.buffer.file)
-
-
-def _read_flags(root: Tables, field: Field) -> frozenset[int]:
-    _, flags = root.read_numbers(root.find_vectors(field, 2, required=False), "<u2")
-    if not (flags[:-1] < flags[1:]).all():
+def _read_flags(root: DirectTable, field: Field) -> frozenset[int]:
+    if not root.has(field):
+        return frozenset()
+    flags = [flag for (flag,) in root.read_items(field, _FLAG, align=2)]
+    if any(flag >= following for flag, following in pairwise(flags)):
         root.buffer.fail(f"its {field.name} must be sorted, without duplicates")
-    return frozenset(flags.tolist())
+    return frozenset(flags)
 
 
 def encode_repo_info(info: model.RepoInfo, *, level: int = DEFAULT_LEVEL) -> bytes:
     """Encode the file ``repo``, with refs, snapshots and feature flags sorted."""
-    _require_consistency(info)
-    layout = Layout(f"the repository info with {len(info.snapshots)} snapshots")
-    table = schema.Repo
-    optional_fields = {
-        table.REPO_BEFORE_UPDATES: info.repo_before_updates is not None,
-        table.CONFIG: info.config is not None,
-        table.ENABLED_FEATURE_FLAGS: bool(info.enabled_feature_flags),
-        table.DISABLED_FEATURE_FLAGS: bool(info.disabled_feature_flags),
-    }
-    fields = [table.SPEC_VERSION, table.TAGS, table.BRANCHES, table.DELETED_TAGS, table.SNAPSHOTS]
-    fields += [table.STATUS, table.METADATA, table.LATEST_UPDATES]
-    fields += [field for field, is_present in optional_fields.items() if is_present]
-    root = layout.add_records(1, fields)
-    root.fill(table.SPEC_VERSION, info.spec_version)
-    root.point(table.STATUS, _write_statuses(layout, [info.status]))
-    root.point(table.METADATA, write_metadata(layout, [info.metadata], SPEC_VERSION))
-    snapshots = sorted(info.snapshots, key=lambda snapshot: snapshot.id.raw)
-    positions = {snapshot.id: position for position, snapshot in enumerate(snapshots)}
-    _write_refs(layout, root, table.TAGS, info.tags, positions)
-    _write_refs(layout, root, table.BRANCHES, info.branches, positions)
-    position, names = layout.add_pointers([len(info.deleted_tags)])
-    root.point(table.DELETED_TAGS, position)
-    names.set_targets(layout.add_blobs(Strings.of(sorted(info.deleted_tags))))
-    _write_snapshots(layout, root, snapshots, positions)
-    _write_updates(layout, root, info.latest_updates)
-    if info.repo_before_updates is not None:
-        text = Strings.of([info.repo_before_updates])
-        root.point(table.REPO_BEFORE_UPDATES, layout.add_blobs(text))
-    if info.config is not None:
-        blob = Strings.of([config_flexbuffers.dumps(info.config)])
-        root.point(table.CONFIG, layout.add_blobs(blob))
-    for field, flags in (
-        (table.ENABLED_FEATURE_FLAGS, info.enabled_feature_flags),
-        (table.DISABLED_FEATURE_FLAGS, info.disabled_feature_flags),
-    ):
-        if flags:
-            position, items = layout.add_vectors(np.array([len(flags)]), "<u2")
-            assign(items, sorted(flags), field.name)
-            root.point(field, position)
-    return layout.pack(root, file_type=FileType.REPO_INFO, spec_version=SPEC_VERSION, level=level)
+    return rewrite_repo_info(info, level=level)[1]
 
 
-def _require_consistency(info: model.RepoInfo) -> None:
-    """Raise for a wrong spec version, duplicate or missing snapshots, or a missing branch main."""
+def rewrite_repo_info(
+    info: model.RepoInfo, *, level: int = DEFAULT_LEVEL
+) -> tuple[model.RepoInfo, bytes]:
+    """Return the same state, but with the snapshots and updates of a new file, and that file.
+
+    If the snapshots and updates are those of another file and some more, their tables are copied.
+    """
     if info.spec_version != SPEC_VERSION:
         raise FormatError(
             f"expected spec version {SPEC_VERSION}, got {info.spec_version}",
             kind=ErrorKind.UNSUPPORTED_SPEC_VERSION,
         )
-    ids = {snapshot.id for snapshot in info.snapshots}
-    if len(ids) < len(info.snapshots):
+    try:
+        history = _write(info)
+    except UNFIT as error:
+        raise InvalidInputError(
+            f"the repository info has a value that cannot be stored ({error})",
+            kind=ErrorKind.SERIALIZATION,
+        ) from error
+    data = pack(
+        [history.body],
+        len(history.body),
+        file_type=FileType.REPO_INFO,
+        spec_version=SPEC_VERSION,
+        level=level,
+    )
+    rewritten = replace(
+        info,
+        snapshots=EncodedSnapshots(history, len(info.snapshots)),
+        latest_updates=EncodedUpdates(history, len(info.latest_updates)),
+    )
+    return rewritten, data
+
+
+def _write(info: model.RepoInfo) -> EncodedHistory:
+    base, added, head, num_replaced = _split_history(info)
+    old = _NO_HISTORY if base is None else base.columns
+    added = sorted(added, key=lambda snapshot: snapshot.id.raw)
+    added_ids = to_id_rows([snapshot.id for snapshot in added], SnapshotId)
+    insertions = np.searchsorted(to_sort_keys(old.ids), to_sort_keys(added_ids))
+    rows = _Rows(np.insert(old.ids, insertions, added_ids, axis=0))
+    rows.require_distinct(added_ids)
+
+    writer = DirectWriter()
+    root, layout = _write_root(writer, info, rows)
+    old_updates = old.updates[num_replaced - 1 :]
+    updates_vector = writer.add_pointers(len(head) + len(old_updates))
+    newest = [write_update(writer, entry) for entry in head[:1]]
+    snapshots_vector = writer.add_pointers(len(rows))
+    writer.point_field(root, layout, _R.LATEST_UPDATES, updates_vector)
+    writer.point_field(root, layout, _R.SNAPSHOTS, snapshots_vector)
+    writer.point(0, root)
+
+    start = writer.align(HISTORY_ALIGN)
+    if base is not None:
+        writer.out += memoryview(base.body)[old.start :]
+    shift = start - old.start
+    snapshots = old.snapshots + shift
+    parent_fields = old.parent_fields + shift
+    # Icechunk omits parents that are 0, whose numbers may change, so those tables are rewritten.
+    for row in np.flatnonzero(old.parent_fields == 0).tolist():
+        snapshots[row] = _write_snapshot(writer, info.snapshots[row])
+        parent_fields[row] = snapshots[row] + _PARENT_OFFSET
+    parents = old.parents + np.searchsorted(insertions, old.parents, side="right")
+    new_parents = rows.find([snapshot.parent_id for snapshot in added])
+    new_snapshots = np.array([_write_snapshot(writer, snapshot) for snapshot in added], np.int64)
+    new_updates = np.array([write_update(writer, entry) for entry in head[1:]], np.int64)
+    columns = HistoryColumns(
+        start,
+        rows.ids,
+        np.insert(snapshots, insertions, new_snapshots),
+        np.insert(parents, insertions, new_parents),
+        np.insert(parent_fields, insertions, new_snapshots + _PARENT_OFFSET),
+        np.concatenate([new_updates, old_updates + shift]),
+    )
+    writer.set_numbers(columns.parent_fields, columns.parents)
+    writer.set_pointers(snapshots_vector, columns.snapshots)
+    writer.set_pointers(updates_vector, np.concatenate([newest, columns.updates]))
+    if len(writer.out) > MAX_FLATBUFFER_SIZE:
         raise FormatError(
-            "the repository info has duplicate snapshot ids", kind=ErrorKind.DUPLICATE_SNAPSHOT_ID
+            f"the repository info with {len(rows)} snapshots would exceed 2 GiB, the maximum of a "
+            "metadata file: expire snapshots and collect garbage",
+            kind=ErrorKind.SERIALIZATION,
         )
-    parents = (snapshot.parent_id for snapshot in info.snapshots)
-    referenced = {*info.branches.values(), *info.tags.values(), *filter(None, parents)}
-    if "main" not in info.branches or not referenced <= ids:
-        missing = ", ".join(f"snapshot {id_}" for id_ in sorted(referenced - ids)) or "branch main"
-        raise FormatError(f"the repository info lacks {missing}", kind=ErrorKind.SERIALIZATION)
+    return EncodedHistory(bytes(writer.out), REPO, columns)
 
 
-def _write_statuses(layout: Layout, statuses: Sequence[model.RepoStatus]) -> NDArray[np.int64]:
-    table = schema.RepoStatus
-    fields = [table.AVAILABILITY, table.SET_AT, table.LIMITED_AVAILABILITY_REASON]
-    records = layout.add_records(len(statuses), fields)
-    records.fill(table.AVAILABILITY, [status.availability for status in statuses])
-    records.fill(table.SET_AT, [to_microseconds(status.set_at) for status in statuses])
-    reasons = [status.limited_availability_reason for status in statuses]
-    _add_texts(layout, records, table.LIMITED_AVAILABILITY_REASON, reasons)
-    return records.positions
+def _split_history(
+    info: model.RepoInfo,
+) -> tuple[EncodedHistory | None, Sequence[SnapshotInfo], Sequence[model.OpsLogEntry], int]:
+    """Return the file to copy from, the snapshots and entries to add, and those to leave out.
+
+    Without a file to copy from, all snapshots and entries are added.
+    """
+    snapshots, updates = info.snapshots, info.latest_updates
+    if (
+        isinstance(snapshots, EncodedSnapshots)
+        and isinstance(updates, EncodedUpdates)
+        and snapshots.history is updates.history
+        and updates.num_replaced
+    ):
+        return snapshots.history, snapshots.added, updates.head, updates.num_replaced
+    return None, tuple(snapshots), tuple(updates), 1
 
 
-def _add_texts(layout: Layout, records: Records, field: Field, texts: Sequence[str | None]) -> None:
-    """Add each distinct text once and point a field to it; omit the field where a text is None."""
-    codes, distinct = Strings.of([text or "" for text in texts]).unique()
-    positions = layout.add_blobs(distinct)
-    present = np.array([text is not None for text in texts], bool)
-    records.point(field, positions[codes], None if present.all() else present)
+class _Rows:
+    """Finds the rows of snapshots by id."""
+
+    def __init__(self, ids: NDArray[np.uint8]) -> None:
+        self.ids = ids
+        self._keys = to_sort_keys(ids)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def require_distinct(self, ids: NDArray[np.uint8]) -> None:
+        """Raise if one of the ids occurs twice."""
+        keys = to_sort_keys(ids)
+        first, last = (np.searchsorted(self._keys, keys, side) for side in ("left", "right"))
+        if (last - first > 1).any():
+            raise FormatError(
+                "the repository info has duplicate snapshot ids",
+                kind=ErrorKind.DUPLICATE_SNAPSHOT_ID,
+            )
+
+    def find(self, ids: Sequence[SnapshotId | None]) -> NDArray[np.int64]:
+        """Return the rows of snapshots, `NO_PARENT` for None; raise if a snapshot is missing."""
+        present = [snapshot_id for snapshot_id in ids if snapshot_id is not None]
+        keys = to_sort_keys(to_id_rows(present, SnapshotId))
+        found = np.searchsorted(self._keys, keys)
+        is_missing = (
+            self._keys[np.minimum(found, len(self) - 1)] != keys if len(self) else keys != b""
+        )
+        if is_missing.any():
+            names = sorted({f"snapshot {present[row]}" for row in np.flatnonzero(is_missing)})
+            raise _missing_error(", ".join(names))
+        rows = np.full(len(ids), NO_PARENT, np.int64)
+        rows[[snapshot_id is not None for snapshot_id in ids]] = found
+        return rows
 
 
-def _write_refs(
-    layout: Layout, root: Records, field: Field, refs: Refs, positions: Mapping[SnapshotId, int]
-) -> None:
+def _missing_error(what: str) -> FormatError:
+    return FormatError(f"the repository info lacks {what}", kind=ErrorKind.SERIALIZATION)
+
+
+@lru_cache
+def _make_root_layout(*optional: Field) -> TableLayout:
+    fields = (_R.TAGS, _R.BRANCHES, _R.DELETED_TAGS, _R.SNAPSHOTS, _R.STATUS, _R.METADATA)
+    return TableLayout(_R.SPEC_VERSION, *fields, _R.LATEST_UPDATES, *optional)
+
+
+def _write_root(writer: DirectWriter, info: model.RepoInfo, rows: _Rows) -> tuple[int, TableLayout]:
+    """Write the root and everything but snapshots and updates; return its position."""
+    if "main" not in info.branches:
+        raise _missing_error("branch main")
+    optional = {
+        _R.REPO_BEFORE_UPDATES: info.repo_before_updates is not None,
+        _R.CONFIG: info.config is not None,
+        _R.ENABLED_FEATURE_FLAGS: bool(info.enabled_feature_flags),
+        _R.DISABLED_FEATURE_FLAGS: bool(info.disabled_feature_flags),
+    }
+    present = [field for field, is_present in optional.items() if is_present]
+    layout = _make_root_layout(*present)
+    root = writer.add_table(layout, SPEC_VERSION, *[0] * (7 + len(present)))
+
+    def point(field: Field, target: int) -> None:
+        writer.point_field(root, layout, field, target)
+
+    point(_R.STATUS, write_status(writer, info.status))
+    point(_R.METADATA, add_metadata(writer, info.metadata, SPEC_VERSION))
+    point(_R.TAGS, _write_refs(writer, info.tags, rows))
+    point(_R.BRANCHES, _write_refs(writer, info.branches, rows))
+    names = writer.add_pointers(len(info.deleted_tags))
+    point(_R.DELETED_TAGS, names)
+    writer.point_items(names, [writer.add_blob(tag.encode()) for tag in sorted(info.deleted_tags)])
+    if info.repo_before_updates is not None:
+        point(_R.REPO_BEFORE_UPDATES, writer.add_blob(info.repo_before_updates.encode()))
+    if info.config is not None:
+        point(_R.CONFIG, writer.add_blob(config_flexbuffers.dumps(info.config)))
+    for field, flags in (
+        (_R.ENABLED_FEATURE_FLAGS, info.enabled_feature_flags),
+        (_R.DISABLED_FEATURE_FLAGS, info.disabled_feature_flags),
+    ):
+        if flags:
+            data = b"".join([_FLAG.pack(flag) for flag in sorted(flags)])
+            point(field, writer.add_items(len(flags), data))
+    return root, layout
+
+
+def _write_refs(writer: DirectWriter, refs: Refs, rows: _Rows) -> int:
+    names = sorted(refs)
+    targets = rows.find([refs[name] for name in names])
     table = schema.Ref
-    items = sorted(refs.items())
-    position, records = layout.add_table_vectors([len(items)], [table.NAME, table.SNAPSHOT_INDEX])
-    root.point(field, position)
-    _add_texts(layout, records, table.NAME, [name for name, _ in items])
-    records.fill(table.SNAPSHOT_INDEX, [positions[snapshot_id] for _, snapshot_id in items])
+    if is_small(len(names)):
+        vector = writer.add_pointers(len(names))
+        tables = [writer.add_table(_REF, 0, row) for row in targets.tolist()]
+        writer.point_items(vector, tables)
+        for position, name in zip(tables, names, strict=True):
+            writer.point_field(position, _REF, table.NAME, writer.add_blob(name.encode()))
+        return vector
+    layout = Layout("the refs", existing_size=len(writer.out))
+    vectors, records = layout.add_table_vectors([len(names)], [table.NAME, table.SNAPSHOT_INDEX])
+    records.point(table.NAME, layout.add_blobs(Strings.of(names)))
+    records.fill(table.SNAPSHOT_INDEX, targets)
+    for piece in layout.iter_pieces():
+        writer.out += piece
+    return int(vectors[0])
 
 
-def _write_snapshots(
-    layout: Layout, root: Records, snapshots: Snapshots, positions: Mapping[SnapshotId, int]
-) -> None:
-    table = schema.SnapshotInfo
-    fields = [table.ID, table.PARENT_OFFSET, table.FLUSHED_AT, table.MESSAGE, table.METADATA]
-    fields.append(table.PRUNED_ANCESTOR_TX_LOGS)
-    position, records = layout.add_table_vectors([len(snapshots)], fields)
-    root.point(schema.Repo.SNAPSHOTS, position)
-    records.fill(table.ID, to_id_rows([info.id for info in snapshots], SnapshotId))
-    parents = [info.parent_id for info in snapshots]
-    offsets = [_NO_PARENT if parent is None else positions[parent] for parent in parents]
-    records.fill(table.PARENT_OFFSET, offsets)
-    records.fill(table.FLUSHED_AT, [to_microseconds(info.flushed_at) for info in snapshots])
-    _add_texts(layout, records, table.MESSAGE, [info.message for info in snapshots])
-    metadata = write_metadata(layout, [info.metadata for info in snapshots], SPEC_VERSION)
-    records.point(table.METADATA, metadata)
-    counts = np.array([len(info.pruned_ancestor_tx_logs) for info in snapshots], np.int64)
-    log_ids = [log_id for info in snapshots for log_id in info.pruned_ancestor_tx_logs]
-    vectors = layout.add_id_vectors(counts, to_id_rows(log_ids, SnapshotId))
+def _write_snapshot(writer: DirectWriter, info: SnapshotInfo) -> int:
+    """Write a snapshot without its parent; return its position."""
+    logs = info.pruned_ancestor_tx_logs
     # Snapshots without pruned ancestors omit the field instead of writing an empty vector.
-    records.point(table.PRUNED_ANCESTOR_TX_LOGS, vectors, counts > 0)
-
-
-def _write_updates(layout: Layout, root: Records, updates: Sequence[model.OpsLogEntry]) -> None:
-    table = schema.Update
-    fields = [table.UPDATE_TYPE_TYPE, table.UPDATE_TYPE, table.UPDATED_AT, table.BACKUP_PATH]
-    position, records = layout.add_table_vectors([len(updates)], fields)
-    root.point(schema.Repo.LATEST_UPDATES, position)
-    records.fill(table.UPDATED_AT, [to_microseconds(update.updated_at) for update in updates])
-    _add_texts(layout, records, table.BACKUP_PATH, [update.backup_path for update in updates])
-    codes = np.zeros(len(updates), np.uint8)
-    targets = np.zeros(len(updates), np.int64)
-    for code, kind in enumerate(_UPDATE_KINDS, 1):
-        rows = [row for row, update in enumerate(updates) if type(update.kind) is kind.type]
-        codes[rows] = code
-        targets[rows] = _write_update_kind(layout, kind, [updates[row].kind for row in rows])
-    records.fill(table.UPDATE_TYPE_TYPE, codes)
-    records.point(table.UPDATE_TYPE, targets)
-
-
-def _write_update_kind(
-    layout: Layout, kind: _UpdateKind, values: Sequence[model.UpdateType]
-) -> NDArray[np.int64]:
-    records = layout.add_records(len(values), [field for field, _ in kind.iter_fields()])
-    for field, encoding in kind.iter_fields():
-        items = [_get_field_value(value, field.name) for value in values]
-        if encoding == _STRING:
-            _add_texts(layout, records, field, items)
-        elif encoding == _ID:
-            records.fill(field, to_id_rows(items, SnapshotId))
-        elif encoding == _STATUS:
-            records.point(field, _write_statuses(layout, items))
-        else:
-            records.fill(field, items)
-    return records.positions
-
-
-def _get_field_value(value: model.UpdateType, name: str) -> Any:
-    if isinstance(value, model.FeatureFlagChanged):
-        if name == "is_set":
-            return value.new_value is not None
-        if name == "new_value":
-            return bool(value.new_value)
-    return getattr(value, name)
+    layout = _PRUNED_SNAPSHOT if logs else _SNAPSHOT
+    values = [info.id.raw, 0, to_microseconds(info.flushed_at), *[0] * (3 if logs else 2)]
+    position = writer.add_table(layout, *values)
+    writer.point_field(position, layout, _S.MESSAGE, writer.add_blob(info.message.encode()))
+    metadata = add_metadata(writer, info.metadata, SPEC_VERSION)
+    writer.point_field(position, layout, _S.METADATA, metadata)
+    if logs:
+        vector = writer.add_items(len(logs), b"".join([log.raw for log in logs]))
+        writer.point_field(position, layout, _S.PRUNED_ANCESTOR_TX_LOGS, vector)
+    return position

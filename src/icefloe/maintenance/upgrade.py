@@ -22,9 +22,10 @@ from icefloe.errors import (
     ReadOnlyError,
     SessionStateError,
 )
+from icefloe.format.encoded_history import SPEC_VERSION
 from icefloe.format.generation import V1
 from icefloe.format.keys import CONFIG, REFS, REPO, format_branch_key
-from icefloe.format.repo_info import SPEC_VERSION, encode_repo_info
+from icefloe.format.repo_info import encode_repo_info
 from icefloe.maintenance.limits import map_bounded, require_positive
 from icefloe.maintenance.progress import Phase, Step, ignore_progress
 from icefloe.model.repo_info import (

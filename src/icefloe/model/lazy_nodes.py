@@ -4,58 +4,21 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from icefloe.model.ids import ManifestId
+from icefloe.model.lazy_sequence import LazySequence
 from icefloe.model.node import NodeSnapshot
 from icefloe.model.snapshot import ManifestFileInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from icefloe.model.ids import NodeId
-
-Item = TypeVar("Item")
-
-
-class LazySequence(Sequence[Item]):
-    """An immutable sequence that compares and pickles as a tuple of its items."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def get_item(self, row: int) -> Item:
-        """Return the item in a row."""
-
-    def get_range(self, start: int, stop: int) -> Sequence[Item]:
-        """Return the items in consecutive rows."""
-        return [self.get_item(row) for row in range(start, stop)]
-
-    @overload
-    def __getitem__(self, index: int) -> Item: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Item, ...]: ...
-    def __getitem__(self, index: int | slice) -> Item | tuple[Item, ...]:
-        if not isinstance(index, slice):
-            return self.get_item(range(len(self))[index])
-        start, stop, step = index.indices(len(self))
-        return tuple(self.get_range(start, max(start, stop)) if step == 1 else tuple(self)[index])
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, LazySequence | tuple):
-            return NotImplemented
-        return len(self) == len(other) and tuple(self) == tuple(other)
-
-    def __hash__(self) -> int:
-        return hash(tuple(self))
-
-    def __reduce__(self) -> Any:
-        return tuple, (tuple(self),)
 
 
 class LazyNodes(LazySequence[NodeSnapshot]):

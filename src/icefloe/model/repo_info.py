@@ -7,8 +7,10 @@ from datetime import UTC, datetime
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+from icefloe.model.lazy_history import LazySnapshots, LazyUpdates
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from icefloe.model import repo_info  # noqa: PLW0406 - attributes of UpdateType hide these classes
     from icefloe.model.config import RepositoryConfig
@@ -232,8 +234,9 @@ class OpsLogEntry:
 class RepoInfo:
     """The mutable state of a generation v2 repository.
 
-    ``snapshots`` are ordered by id, ``latest_updates`` newest first. ``branches`` always contains
-    ``main``. ``repo_before_updates`` is the path of the backup in which the ops log continues, or
+    ``snapshots`` are distinct, ``latest_updates`` ordered newest first; both are tuples, or read
+    from the file on access (`icefloe.model.lazy_history`). ``branches`` always contains ``main``.
+    ``repo_before_updates`` is the path of the backup in which the ops log continues, or
     None if ``latest_updates`` is complete.
     """
 
@@ -241,9 +244,9 @@ class RepoInfo:
     branches: Mapping[str, SnapshotId] = field(hash=False)
     tags: Mapping[str, SnapshotId] = field(hash=False)
     deleted_tags: frozenset[str]
-    snapshots: tuple[SnapshotInfo, ...]
+    snapshots: Sequence[SnapshotInfo]
     status: RepoStatus
-    latest_updates: tuple[OpsLogEntry, ...]
+    latest_updates: Sequence[OpsLogEntry]
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
     repo_before_updates: str | None = None
     config: RepositoryConfig | None = None
@@ -255,3 +258,45 @@ class RepoInfo:
         if flag.id in self.disabled_feature_flags:
             return replace(flag, setting=False)
         return replace(flag, setting=True if flag.id in self.enabled_feature_flags else None)
+
+    def find_snapshot(self, snapshot_id: SnapshotId) -> SnapshotInfo | None:
+        """Return the history entry of a snapshot, or None."""
+        if isinstance(self.snapshots, LazySnapshots):
+            return self.snapshots.find(snapshot_id)
+        return next((info for info in self.snapshots if info.id == snapshot_id), None)
+
+    def make_lookup(self) -> Callable[[SnapshotId], SnapshotInfo | None]:
+        """Return a function like `find_snapshot` that is fast for many snapshots."""
+        if isinstance(self.snapshots, LazySnapshots):
+            return _Lookup(self.snapshots).find
+        return {info.id: info for info in self.snapshots}.get
+
+    def with_snapshot(self, snapshot: SnapshotInfo) -> RepoInfo:
+        """Return the state with another snapshot."""
+        if isinstance(self.snapshots, LazySnapshots):
+            return replace(self, snapshots=self.snapshots.add(snapshot))
+        return replace(self, snapshots=(*self.snapshots, snapshot))
+
+    def replace_first_update(self, entries: tuple[OpsLogEntry, ...]) -> RepoInfo:
+        """Return the state with other entries in place of the first one of the ops log."""
+        if isinstance(self.latest_updates, LazyUpdates):
+            return replace(self, latest_updates=self.latest_updates.replace_first(entries))
+        return replace(self, latest_updates=(*entries, *self.latest_updates[1:]))
+
+
+class _Lookup:
+    """Finds the first snapshots one by one, and then decodes all."""
+
+    _MAX_SINGLE = 2
+
+    def __init__(self, snapshots: LazySnapshots) -> None:
+        self._snapshots = snapshots
+        self._num_found = 0
+        self._all: dict[SnapshotId, SnapshotInfo] = {}
+
+    def find(self, snapshot_id: SnapshotId) -> SnapshotInfo | None:
+        self._num_found += 1
+        if self._num_found <= self._MAX_SINGLE:
+            return self._snapshots.find(snapshot_id)
+        self._all = self._all or {info.id: info for info in self._snapshots}
+        return self._all.get(snapshot_id)

@@ -43,13 +43,12 @@ def record(
     """
     if not info.latest_updates:
         return replace(info, latest_updates=(OpsLogEntry(kind, now),))
-    previous, *older = info.latest_updates
+    previous = info.latest_updates[0]
     # Each entry is newer than the previous one, even if the clocks of their writers disagree.
     entry = OpsLogEntry(kind, max(now, previous.updated_at + _MICROSECOND))
-    if len(older) + 2 > max_updates:  # 2: `entry` and `previous`
+    if len(info.latest_updates) + 1 > max_updates:
         return replace(info, latest_updates=(entry,), repo_before_updates=backup_path)
-    previous = replace(previous, backup_path=backup_path)
-    return replace(info, latest_updates=(entry, previous, *older))
+    return info.replace_first_update((entry, replace(previous, backup_path=backup_path)))
 
 
 def require_online(info: RepoInfo) -> None:
@@ -163,7 +162,7 @@ def set_config(
     """Replace the configuration; raise if the current one does not equal ``expected``."""
     if info.config != expected:
         raise ref_errors.config_conflict_error()
-    return model.ConfigChanged(), replace(info, config=config)
+    return model.ConfigChanged(), replace(info, config=config.copy())
 
 
 def find_feature_flag(name: str, setting: object) -> FeatureFlag:
@@ -228,10 +227,10 @@ def find_tag(info: RepoInfo, tag: str) -> SnapshotId:
 
 def find_snapshot(info: RepoInfo, snapshot_id: SnapshotId) -> SnapshotInfo:
     """Return the history entry of a snapshot."""
-    for snapshot in info.snapshots:
-        if snapshot.id == snapshot_id:
-            return snapshot
-    raise ref_errors.missing_snapshot_error(snapshot_id, "the repository")
+    snapshot = info.find_snapshot(snapshot_id)
+    if snapshot is None:
+        raise ref_errors.missing_snapshot_error(snapshot_id, "the repository")
+    return snapshot
 
 
 def _require_enabled(info: RepoInfo, flag: FeatureFlag) -> None:
@@ -244,11 +243,11 @@ def _require_enabled(info: RepoInfo, flag: FeatureFlag) -> None:
 
 
 def _with_snapshot(info: RepoInfo, snapshot: SnapshotInfo) -> RepoInfo:
-    if any(listed.id == snapshot.id for listed in info.snapshots):
+    if info.find_snapshot(snapshot.id) is not None:
         raise InvalidInputError(
             f"snapshot {snapshot.id} already exists", kind=ErrorKind.DUPLICATE_SNAPSHOT_ID
         )
-    return replace(info, snapshots=(*info.snapshots, snapshot))
+    return info.with_snapshot(snapshot)
 
 
 def _with_tip(info: RepoInfo, branch: str, snapshot: SnapshotInfo) -> RepoInfo:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from icefloe.assets import Assets, fetch_file
+from icefloe.assets import Assets, fetch_file, fetch_file_if_changed
 from icefloe.errors import (
     FormatError,
     ObjectNotFoundError,
@@ -20,7 +20,7 @@ from icefloe.errors import (
 )
 from icefloe.format.generation import V2
 from icefloe.format.keys import OVERWRITTEN, REPO
-from icefloe.format.repo_info import decode_repo_info, encode_repo_info
+from icefloe.format.repo_info import decode_repo_info, encode_repo_info, rewrite_repo_info
 from icefloe.model.chunk_index_columns import ChunkIndexColumns
 from icefloe.model.config import RepositoryConfig
 from icefloe.model.ids import SnapshotId
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from icefloe.model.repo_info import FeatureFlag, UpdateType
     from icefloe.model.snapshot import Snapshot, SnapshotInfo
     from icefloe.model.storage_settings import StorageRetriesSettings
+    from icefloe.refs.changes import ChangeResult
     from icefloe.refs.commit_check import CommitCheck
     from icefloe.refs.state import RefsState
     from icefloe.storage.interface import Storage
@@ -60,9 +61,14 @@ _FAR_FUTURE_MS = 32_503_680_000_000
 
 
 class RepoFile(SingleObjectRefs[Current]):
-    """Reads and changes ``repo``; each read is one request, except the ops log."""
+    """Reads and changes ``repo``; each read is one request, except the ops log.
+
+    The last state that was read or written is kept, so that a read of the same version transfers
+    and decodes nothing.
+    """
 
     generation = V2
+    _last: Current | None = None
 
     @classmethod
     def create(cls, storage: Storage, initial: Snapshot, config: RepositoryConfig | None) -> None:
@@ -104,7 +110,8 @@ class RepoFile(SingleObjectRefs[Current]):
         create_or_compare(storage, REPO, encode_repo_info(info))
 
     def fetch_config(self) -> RepositoryConfig | None:
-        return self.fetch().config
+        config = self.fetch().config
+        return None if config is None else config.copy()
 
     def fetch_ops_log(self) -> Iterator[OpsLogEntry]:
         """Yield the log from ``repo`` and its backups, up to the first missing backup."""
@@ -150,13 +157,17 @@ class RepoFile(SingleObjectRefs[Current]):
 
     def save_metadata(self, metadata: Mapping[str, Any]) -> None:
         encoded = self.generation.codec.encode_metadata(metadata)
-        self.change(lambda info: (MetadataChanged(), replace(info, metadata=dict(encoded))))
+        self.change(lambda info: (MetadataChanged(), replace(info, metadata=encoded)))
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-        encoded = self.generation.codec.encode_metadata(metadata)
-        return self.change(
-            lambda info: (MetadataChanged(), replace(info, metadata={**info.metadata, **encoded}))
-        ).metadata
+        encode = self.generation.codec.encode_metadata
+        encoded = encode(metadata)
+
+        def change(info: RepoInfo) -> ChangeResult:
+            merged = encode({**info.metadata, **encoded})
+            return MetadataChanged(), replace(info, metadata=merged)
+
+        return self.change(change).metadata
 
     def save_status(self, status: RepoStatus) -> None:
         changes.require_status(status)
@@ -176,11 +187,20 @@ class RepoFile(SingleObjectRefs[Current]):
         return _get_config(info).effective_repo_update_retries.effective_default
 
     def _fetch(self) -> Current:
+        known = self._last
         try:
-            fetched = fetch_file(self._storage, REPO)
+            fetched = (
+                fetch_file(self._storage, REPO)
+                if known is None
+                else fetch_file_if_changed(self._storage, REPO, known.version)
+            )
         except ObjectNotFoundError as error:
             raise ref_errors.deleted_repository_error(REPO, self._storage.url) from error
-        return Current(decode_repo_info(fetched.data, REPO), fetched.info.version)
+        if fetched is None:
+            assert known is not None  # noqa: S101 - for type checkers
+            return known
+        self._last = Current(decode_repo_info(fetched.data, REPO), fetched.info.version)
+        return self._last
 
     def _replace(self, current: Current, kind: UpdateType, info: RepoInfo) -> RepoInfo | None:
         now = datetime.now(UTC)
@@ -192,13 +212,14 @@ class RepoFile(SingleObjectRefs[Current]):
             backup_path=backup,
             max_updates=_get_config(current.info).effective_num_updates_per_repo_info_file,
         )
-        data = encode_repo_info(updated)  # before the copy: an error must not leave a backup behind
+        # Before the copy: an error must not leave a backup behind.
+        updated, data = rewrite_repo_info(updated)
         # If another writer replaces `repo` before the copy, the put below fails and nothing refers
         # to this backup. So every backup that is referred to is the state that was read.
         self._storage.copy(REPO, OVERWRITTEN + backup)
         try:
             change_counter.increment()
-            self._storage.put(REPO, data, UpdateIfMatch(current.version))
+            version = self._storage.put(REPO, data, UpdateIfMatch(current.version))
         except PreconditionFailedError:
             return None
         except OutcomeUnknownError:
@@ -206,6 +227,7 @@ class RepoFile(SingleObjectRefs[Current]):
             if self._is_in_history(backup):
                 return updated
             raise
+        self._last = Current(updated, version)
         return updated
 
     def _is_in_history(self, backup: str) -> bool:

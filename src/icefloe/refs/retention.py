@@ -105,7 +105,7 @@ def plan_expiration(
         protected |= set(info.branches.values())
     if not policy.delete_expired_tags:
         protected |= set(info.tags.values())
-    expired = {snapshot.id for snapshot in info.snapshots if policy.expires(snapshot)} - protected
+    expired = {snapshot.id for snapshot in infos.values() if policy.expires(snapshot)} - protected
     deleted_branches, deleted_tags = _find_expired_refs(info.branches, info.tags, infos, policy)
     return frozenset(expired), replace(
         info,
@@ -127,13 +127,13 @@ def collect_snapshots(
     snapshot now refers to a dropped snapshot.
     """
     tips = {*info.branches.values(), *info.tags.values()}
-    parents = {snapshot.parent_id for snapshot in info.snapshots if snapshot.id not in existing}
+    infos = {snapshot.id: snapshot for snapshot in info.snapshots}
+    parents = {snapshot.parent_id for snapshot in infos.values() if snapshot.id not in existing}
     if in_use := dropped & (tips | parents):
         raise ConflictError(
             f"snapshots to delete are in use again: {', '.join(map(str, sorted(in_use)))}",
             kind=ErrorKind.REPO_INFO_UPDATED,
         )
-    infos = {snapshot.id: snapshot for snapshot in info.snapshots}
     snapshots = _drop_snapshots(infos, dropped, lambda ancestor: ancestor.id not in dropped)
     return GCRan(), replace(info, snapshots=snapshots)
 

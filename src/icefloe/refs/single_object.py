@@ -107,12 +107,13 @@ class SingleObjectRefs(Refs, Generic[C]):
         return changes.find_snapshot(self.fetch(), snapshot_id)
 
     def fetch_ancestry(self, snapshot_id: SnapshotId) -> Iterator[SnapshotInfo]:
-        infos = {info.id: info for info in self.fetch().snapshots}
+        find = self.fetch().make_lookup()
 
         def get_info(snapshot_id: SnapshotId) -> SnapshotInfo:
-            if snapshot_id not in infos:
+            info = find(snapshot_id)
+            if info is None:
                 raise ref_errors.missing_snapshot_error(snapshot_id, self._storage.url)
-            return infos[snapshot_id]
+            return info
 
         yield from walk_history(snapshot_id, get_info)
 
