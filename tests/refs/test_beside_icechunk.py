@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from icefloe.errors import IcefloeError, ReadOnlyError, SessionStateError
 from icefloe.format.generation import V1, V2
+from icefloe.format.repo_info import decode_repo_info, encode_repo_info
 from icefloe.model.config import RepositoryConfig
 from icefloe.model.ids import INITIAL_SNAPSHOT_ID, SnapshotId
 from icefloe.model.repo_info import RepoAvailability, RepoStatus
@@ -173,6 +175,32 @@ def test_icechunk_continues_our_history(tmp_path: Path, icechunk2: Path) -> None
     ]
     assert len(found["ops_log"]) == 2 * len(KINDS) + 2
     assert "ours" not in found["metadata"]
+
+
+def test_icechunk_reads_spliced_files_as_those_written_in_full(
+    tmp_path: Path, icechunk2: Path
+) -> None:
+    """Commits that copy the tables of older ones, of both libraries in turns."""
+    storage = LocalStorage(tmp_path)
+    refs = create_refs(storage, generation=V2)
+    for number in range(3):
+        for _ in range(4):
+            tip = refs.fetch_branch("main")
+            refs.commit("main", tip, write_snapshot(storage, V2, tip, f"commit {number}"))
+        refs.create_tag(f"tag {number}", refs.fetch_branch("main"))
+        _change(refs, storage)
+        refs.save_status(RepoStatus(RepoAvailability.online))
+        spliced = _ask_icechunk(icechunk2, tmp_path)
+        info = decode_repo_info((tmp_path / "repo").read_bytes(), "repo")
+        objects = replace(
+            info, snapshots=tuple(info.snapshots), latest_updates=tuple(info.latest_updates)
+        )
+        (tmp_path / "repo").write_bytes(encode_repo_info(objects))
+        assert _ask_icechunk(icechunk2, tmp_path) == spliced
+        assert _describe(refs, [info["id"] for info in spliced["snapshots"]]) == spliced
+        _ask_icechunk(icechunk2, tmp_path, "change")
+        refs.save_status(RepoStatus(RepoAvailability.online))
+        refs.set_feature_flag("delete_tag", None)
 
 
 def test_version_1_raises_like_icechunk(tmp_path: Path, icechunk2: Path) -> None:

@@ -434,7 +434,7 @@ def test_requests_of_a_commit(generation: Generation) -> None:
             "put r/main/ZZZZZZZY.json": 1,
         },
         V1: {"get refs/branch.main/ref.json": 1, "put refs/branch.main/ref.json": 1},
-        V2: {"get repo": 1, "put repo": 1, "copy repo": 1},
+        V2: {"get_if_changed repo": 1, "put repo": 1, "copy repo": 1},
     }
     assert storage.requests == expected[generation]
 

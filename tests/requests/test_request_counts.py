@@ -45,12 +45,12 @@ LATENCY_MS = 10
 LONG_LATENCY_MS = 200
 
 
-# The requests that find the tip of a branch, and those that make a commit visible.
+# The requests that find the tip of a branch in an open repository, and those that publish a commit.
 FIND_TIP = {
     "draft": ["get state"],
     "sequence": ["list_first branch", "get branch"],
     "v1": ["get branch"],
-    "v2": ["get repo"],
+    "v2": ["get_if_changed repo"],
 }
 PUBLISH = {
     "draft": ["put state"],
@@ -252,10 +252,11 @@ def test_rebase_over_five_commits(setup: Setup) -> None:
     setup.requests()
     session.rebase(ConflictDetector())
     assert setup.storage.most_at_once() == 5
+    find_tip = FIND_TIP[setup.generation]
     if setup.generation == "v1":
-        assert setup.requests() == ["get branch", *["get snapshot"] * 5, *["get log"] * 5]
+        assert setup.requests() == [*find_tip, *["get snapshot"] * 5, *["get log"] * 5]
     else:
-        assert setup.requests() == ["get repo", *["get log"] * 5, "get snapshot"]
+        assert setup.requests() == [*find_tip, *["get log"] * 5, "get snapshot"]
     session.commit("rebased")
     session = Repository.open(setup.inner).readonly_session("main")
     assert open_array(session)[:].tolist() == [4, 4, 1, 1, 1, 1, 7, 7]
@@ -284,6 +285,23 @@ def test_looking_things_up(setup: Setup) -> None:
     assert setup.requests() == find_tip
     list(repository.ancestry(branch="main"))
     assert setup.requests() == (["get branch", "get snapshot"] if is_v1 else find_tip)
+
+
+def test_a_known_state_is_not_transferred() -> None:
+    """Version 2 transfers ``repo`` only if another process changed it."""
+    inner = in_memory_storage()
+    Repository.create(inner, generation="v2")
+    storage = CountingStorage(inner)
+    repository = Repository.open(storage)
+    storage.forget()
+    tip = repository.lookup_branch("main")
+    repository.create_tag("ours", tip)
+    repository.lookup_tag("ours")
+    assert storage.counts() == {"get_if_changed": 3, "copy": 1, "put": 1}
+    assert storage.size_bytes("get_if_changed") == 0
+    Repository.open(inner).create_tag("theirs", tip)
+    repository.lookup_tag("theirs")
+    assert storage.size_bytes("get_if_changed") > 0
 
 
 def test_forks(setup: Setup, tmp_path: Path) -> None:

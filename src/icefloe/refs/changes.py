@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeAlias
 
 from icefloe.errors import ErrorKind, InvalidInputError, ReadOnlyError, SessionStateError
@@ -19,8 +19,6 @@ from icefloe.refs import ref_errors
 from icefloe.refs.names import require_text
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from icefloe.model.config import RepositoryConfig
     from icefloe.model.ids import SnapshotId
     from icefloe.model.repo_info import FeatureFlag
@@ -30,6 +28,7 @@ ChangeResult: TypeAlias = tuple[UpdateType, RepoInfo]
 Change: TypeAlias = Callable[[RepoInfo], ChangeResult]
 
 _MICROSECOND = timedelta(microseconds=1)
+_LAST_TIME = datetime.max.replace(tzinfo=UTC)
 
 
 def record(
@@ -45,7 +44,8 @@ def record(
         return replace(info, latest_updates=(OpsLogEntry(kind, now),))
     previous = info.latest_updates[0]
     # Each entry is newer than the previous one, even if the clocks of their writers disagree.
-    entry = OpsLogEntry(kind, max(now, previous.updated_at + _MICROSECOND))
+    after_previous = min(previous.updated_at, _LAST_TIME - _MICROSECOND) + _MICROSECOND
+    entry = OpsLogEntry(kind, max(now, after_previous))
     if len(info.latest_updates) + 1 > max_updates:
         return replace(info, latest_updates=(entry,), repo_before_updates=backup_path)
     return info.replace_first_update((entry, replace(previous, backup_path=backup_path)))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 from icefloe.errors import ErrorKind
 from icefloe.format.unsupported import unsupported_error
@@ -106,6 +107,12 @@ class Refs(ABC):
     def get_session_start(self) -> SessionStart:
         """Return the start of a session that reads from these refs, which are pinned."""
         return SessionStart()
+
+    def with_storage(self, storage: Storage) -> Self:
+        """Return the same refs through a storage with other settings."""
+        refs = copy.copy(self)
+        refs._storage = storage  # noqa: SLF001 - of its own class
+        return refs
 
     @abstractmethod
     def with_assets(self, assets: SnapshotSource) -> Refs:

@@ -105,8 +105,9 @@ def open_refs(storage: Storage) -> OpenedRefs:
 def _open_refs(storage: Storage, files: _V1Files) -> OpenedRefs:
     denied: AbsentOrDeniedError | None = None
     if _can_have(storage, V2):
+        refs = RepoFile(storage)
         try:
-            opening_refs = RepoFile(storage).pin()
+            opening_refs = refs.pin()
         except RepositoryNotFoundError:
             pass
         except AbsentOrDeniedError as error:
@@ -115,7 +116,7 @@ def _open_refs(storage: Storage, files: _V1Files) -> OpenedRefs:
             # `repo` is absent.
             denied = error
         else:
-            return OpenedRefs(RepoFile(storage), opening_refs.fetch_config(), opening_refs)
+            return OpenedRefs(refs, opening_refs.fetch_config(), opening_refs)
     for generation, open_generation in _OPENERS.items():
         if not _can_have(storage, generation):
             continue

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from icefloe.format.generation import Generation
     from icefloe.model.ids import SnapshotId
+    from icefloe.refs.interface import Refs
     from icefloe.refs.opening import OpenedRefs
     from icefloe.storage.credentials import AnyCredential
     from icefloe.storage.interface import Storage
@@ -47,6 +48,8 @@ class Connection:
         Metadata added to every commit.
     assets, virtual
         Those of another connection, to share its caches.
+    refs
+        Refs that were opened, or those of another connection.
     token
         Id that a connection and its pickled copies share; by default a new id.
     """
@@ -61,6 +64,7 @@ class Connection:
         default_commit_metadata: Mapping[str, Any] | None = None,
         assets: Assets | None = None,
         virtual: VirtualChunks | None = None,
+        refs: Refs | None = None,
         token: str | None = None,
     ) -> None:
         self.storage = storage
@@ -74,7 +78,8 @@ class Connection:
             config.effective_caching,
             max_concurrent_requests=config.effective_max_concurrent_requests,
         )
-        self.refs = make_refs(storage, generation).with_assets(self.assets)
+        refs = refs.with_storage(storage) if refs is not None else make_refs(storage, generation)
+        self.refs = refs.with_assets(self.assets)
         self.virtual = virtual or VirtualChunks(
             list((config.virtual_chunk_containers or {}).values()),
             self.credentials,
@@ -119,6 +124,7 @@ class Connection:
             self.credentials if credentials is None else credentials,
             default_commit_metadata=self.default_commit_metadata,
             assets=self.assets,
+            refs=self.refs,
         )
 
     def with_empty_caches(self) -> Connection:
@@ -156,7 +162,7 @@ def connect(
     for settings in (opened.config, config):
         merged = merged.merge(settings or RepositoryConfig())
     storage = storage.with_settings(merged.effective_storage)
-    return Connection(storage, opened.refs.generation, merged, credentials)
+    return Connection(storage, opened.refs.generation, merged, credentials, refs=opened.refs)
 
 
 class _UnpickledConnections:
