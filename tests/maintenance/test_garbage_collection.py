@@ -291,7 +291,8 @@ def test_requests(tmp_path: Path) -> None:
     assert sorted(key for key in gets if key != "repo") == sorted(
         [f"snapshots/{name}" for name in kept] + [f"manifests/{name}" for name in manifests]
     )
-    assert gets.count("repo") == 1 + 1 + 4  # what is there, the change, and a look for each phase
+    assert gets.count("repo") == 1  # then the change, and a look for each phase
+    assert counting.keys("get_if_changed") == ["repo"] * (1 + 4)
     counts = counting.counts()
     assert (counts["list"], counts["delete_many"], counts["put"], counts["copy"]) == (4, 4, 1, 1)
 
