@@ -25,7 +25,7 @@ from references import PATTERNS
 from results import Result, print_table, run_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 
 def measure_manifest(pattern: str, folder: Path) -> list[Result]:
@@ -322,8 +322,8 @@ def measure_spark(folder: Path, work: str) -> list[Result]:
     ]
 
 
-def measure(work: str, folder: Path) -> list[Result]:
-    """Run one benchmark."""
+def measure(work: str, folder: Path) -> Iterable[Result]:
+    """Run one benchmark; some give results while they run."""
     if work == "manifest":
         return [result for pattern in PATTERNS for result in measure_manifest(pattern, folder)]
     if work == "snapshot":
@@ -335,7 +335,7 @@ def measure(work: str, folder: Path) -> list[Result]:
     if work == "generations":
         return measure_generations(folder)
     if work in LATENCY_WORK:
-        return list(LATENCY_WORK[work](folder / work))
+        return LATENCY_WORK[work](folder / work)
     if work in SPARK_WORK:
         return measure_spark(folder, work)
     return measure_sessions(folder, work)
@@ -367,14 +367,19 @@ def main() -> None:
             sys.exit()
     results: list[Result] = []
     arguments.folder.mkdir()
-    with Console(stderr=True).status("") as status:
-        for work in works:
-            status.update(f"{work.replace('_', ' ')} …")
-            results += measure(work, arguments.folder)
-    if arguments.json:
-        print(json.dumps([asdict(result) | {"met": result.is_met} for result in results], indent=2))
-    else:
-        print_table(results)
+    try:
+        with Console(stderr=True).status("") as status:
+            for work in works:
+                status.update(f"{work.replace('_', ' ')} …")
+                for result in measure(work, arguments.folder):
+                    results.append(result)
+                    status.update(f"after {result.what}: {result.measured:.2f} …")
+    finally:  # also if a benchmark fails
+        if arguments.json:
+            rows = [asdict(result) | {"met": result.is_met} for result in results]
+            print(json.dumps(rows, indent=2))
+        else:
+            print_table(results)
     sys.exit(not all(result.is_met for result in results))
 
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 LATENCY_MS = 10
 # So long that requests meet which start together on a machine with much else to do.
-LONG_LATENCY_MS = 500
+LONG_LATENCY_MS = 250
 
 
 # The requests that find the tip of a branch in an open repository, and those that publish a commit.

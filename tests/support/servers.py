@@ -204,7 +204,7 @@ def _seaweedfs_once(
         "-master.heartbeatInterval=50ms",
         f"-volume.port={volume}",
         f"-volume.port.grpc={volume_grpc}",
-        "-volume.max=20",
+        "-volume.max=64",
         "-volume.minFreeSpace=1",
         "-volume.preStopSeconds=0",
         "-filer",
