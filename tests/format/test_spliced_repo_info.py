@@ -12,11 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icefloe.errors import ErrorKind, FormatError
-from icefloe.format import encoded_history
+from icefloe.format import encoded_history, ops_log
 from icefloe.format.envelope import FileType, unpack
 from icefloe.format.repo_info import decode_repo_info, encode_repo_info, rewrite_repo_info
 from icefloe.model.ids import SnapshotId
-from icefloe.model.repo_info import BranchDeleted, NewCommit, RepoInfo
+from icefloe.model.repo_info import (
+    BranchDeleted,
+    NewCommit,
+    RepoAvailability,
+    RepoInfo,
+    RepoStatus,
+)
 from icefloe.model.snapshot import SnapshotInfo
 from icefloe.refs import changes
 from support.flatbuffers_library import Style, build
@@ -142,7 +148,7 @@ def make_history(count: int) -> RepoInfo:
         )
         for number, snapshot_id in enumerate(ids)
     ]
-    status = changes.RepoStatus(changes.RepoAvailability.online)
+    status = RepoStatus(RepoAvailability.online)
     info = RepoInfo(2, {"main": ids[-1]}, {}, frozenset(), tuple(snapshots), status, ())
     for number, snapshot_id in enumerate(ids):
         info = changes.record(
@@ -166,11 +172,11 @@ def add_commit(info: RepoInfo) -> RepoInfo:
 def test_a_commit_decodes_no_history() -> None:
     """Commits decode the tip and the newest update, not those before."""
     state = decode_repo_info(encode_repo_info(make_history(500)), "a file")
-    read_snapshot, read_update = encoded_history._read_snapshot, encoded_history.read_update
+    read_snapshot = encoded_history._read_snapshot
     with (
         patch.object(encoded_history, "_read_snapshots", side_effect=AssertionError),
         patch.object(encoded_history, "_read_snapshot", side_effect=read_snapshot) as snapshots,
-        patch.object(encoded_history, "read_update", side_effect=read_update) as updates,
+        patch.object(encoded_history, "read_update", side_effect=ops_log.read_update) as updates,
     ):
         for _ in range(3):
             state, _ = rewrite_repo_info(add_commit(state))

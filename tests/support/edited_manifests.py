@@ -1,15 +1,16 @@
-"""A record of manifests whose files are edited, and small arrays treated like large ones."""
+"""Records of edited manifests, and small arrays that are treated like large ones."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from icefloe.assets import assets
 from icefloe.format import manifest_edit, manifest_lookup
 from icefloe.format.manifest_edit import edit_manifest
+from icefloe.format.manifest_lookup import FlatbuffersManifestFile
 from icefloe.transaction import flush
 
 if TYPE_CHECKING:
@@ -29,6 +30,20 @@ def note_edits(patch: pytest.MonkeyPatch) -> list[bool]:
         return data
 
     patch.setattr(manifest_lookup, "edit_manifest", note)
+    return tries
+
+
+def note_insertions(patch: pytest.MonkeyPatch) -> list[bool]:
+    """Keep a record of the insertions that are tried: whether they were made."""
+    tries: list[bool] = []
+
+    def note(self: FlatbuffersManifestFile, changes: Manifest, key: str) -> Any:
+        inserted = insert(self, changes, key)
+        tries.append(inserted is not None)
+        return inserted
+
+    insert = FlatbuffersManifestFile.insert
+    patch.setattr(FlatbuffersManifestFile, "insert", note)
     return tries
 
 

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 import icechunk
 import numpy as np
 import pytest
+import zarr
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from icefloe.assets import Assets
 from icefloe.errors import ErrorKind, StorageError
+from icefloe.format import manifest_lookup
 from icefloe.format.generation import get_generation
 from icefloe.model.config import RepositoryConfig
 from icefloe.model.ids import SnapshotId
@@ -27,7 +29,8 @@ from icefloe.model.manifest_config import (
 from icefloe.model.node import ArrayNodeData
 from icefloe.repository import Repository
 from icefloe.storage import LocalStorage, MemoryStorage, Storage
-from support.edited_manifests import edit_wherever_possible
+from icefloe.transaction import flush
+from support.edited_manifests import edit_wherever_possible, note_insertions
 from support.faulty_storage import FaultyStorage
 from support.generations import GENERATION_NAMES, find_kind
 from support.zarr_nodes import array, chunk_key, contents, delete, get, group, put
@@ -145,7 +148,37 @@ def test_any_history_with_edited_files(data: st.DataObject, generation: str) -> 
         event(f"{sum(tries)} of {len(tries)} edited")
 
 
-def _any_history(data: st.DataObject, generation: str, *, sets: int) -> None:
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(st.data(), st.sampled_from(["v1", "v2"]))
+def test_any_history_with_insertions(data: st.DataObject, generation: str) -> None:
+    """The same holds where references are inserted into files of manifests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(flush, "_MIN_REFS_BEFORE_INSERTION", 0)
+        inserted = note_insertions(patch)
+        patch.setattr(manifest_lookup, "_MIN_SEARCHES", 1000)
+        _any_history(data, generation, sets=10, min_size=6)
+        event(f"{sum(inserted)} of {len(inserted)} inserted")
+
+
+def test_a_new_chunk_is_inserted() -> None:
+    """A commit of a new chunk encodes the manifest of the array with those before only once."""
+    repository = Repository.create(MemoryStorage(), spec_version=2)
+    with repository.transaction("main", message="made") as store:
+        zarr.create_array(store, name="a", shape=(100,), chunks=(1,), dtype="i4")[:50] = 1
+    with pytest.MonkeyPatch.context() as patch:
+        inserted = note_insertions(patch)
+        for number in range(50, 60):
+            session = repository.writable_session("main")
+            values: Any = zarr.open_array(session.store, path="a")
+            values[number] = number
+            assert int(values[number - 1]) == (number - 1 if number > 50 else 1)
+            session.commit("a new chunk")
+    assert inserted == [True] * 10
+    values = zarr.open_array(repository.readonly_session("main").store, path="a", mode="r")
+    assert values[49:62].tolist() == [1, *range(50, 60), 0, 0]
+
+
+def _any_history(data: st.DataObject, generation: str, *, sets: int, min_size: int = 1) -> None:
     names = ["a", "b", "c"][: data.draw(st.integers(1, 3), "arrays")]
     ranks = {name: data.draw(st.integers(0, 3), f"rank of {name}") for name in names}
     model = {name: _Array((4,) * ranks[name]) for name in names}
@@ -156,7 +189,10 @@ def _any_history(data: st.DataObject, generation: str, *, sets: int) -> None:
     for number in range(data.draw(st.integers(1, 4), "commits")):
         if number == 0 or data.draw(st.booleans(), "new rules"):
             sizes = {
-                name: tuple(data.draw(st.integers(1, 5), f"sizes of {name}") for _ in range(rank))
+                name: tuple(
+                    data.draw(st.integers(min_size, min_size + 4), f"sizes of {name}")
+                    for _ in range(rank)
+                )
                 for name, rank in ranks.items()
             }
         repository = Repository.open(storage, _config(sizes))

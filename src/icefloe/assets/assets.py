@@ -19,6 +19,7 @@ from icefloe.errors import (
     StorageError,
 )
 from icefloe.format.envelope import MAX_FLATBUFFER_SIZE
+from icefloe.format.metadata_codec import ManifestFile
 from icefloe.model.config import CachingConfig
 from icefloe.model.lazy_nodes import LazyNodes
 from icefloe.model.manifest import Manifest
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
     from icefloe.format.generation import Generation
     from icefloe.format.location_compression import LocationCompression
-    from icefloe.format.metadata_codec import ManifestFile
     from icefloe.model.ids import AttributesId, ChunkId, ManifestId, NodeId, SnapshotId
     from icefloe.model.ref_finder import RefFinder
     from icefloe.model.snapshot import Snapshot, SnapshotFiles, SnapshotInfo
@@ -52,6 +52,8 @@ _BYTES_PER_NODE = 1024
 _BYTES_PER_CHANGE = 16
 _BYTES_PER_ENTRY = 200
 _MAX_THREADS = 64
+# Larger new manifests are not kept as bytes for the next commit.
+_MAX_EXTENDED_BYTES = 256 << 10
 _MAX_MANIFEST_FILES_BYTES = 64 << 20
 _MAX_SNAPSHOT_FILES_BYTES = 16 << 20
 _MAX_ATTRIBUTES_BYTES = 64 << 20
@@ -291,6 +293,8 @@ class Assets:
         The size in the entry must be exact: Icechunk fetches that number of bytes.
         """
         data = self._codec.encode_manifest(manifest, location_compression)
+        if len(manifest.indices.node_ids) == 1 and len(data) <= _MAX_EXTENDED_BYTES:
+            self._manifest_files.put(manifest.id, data)  # for `insert_refs`
         info = ManifestFileInfo(manifest.id, len(data), len(manifest))
         return info, EncodedFile(self._layout.manifests.format_key(manifest.id), data)
 
@@ -317,6 +321,33 @@ class Assets:
         self._manifest_files.put(changes.id, edited)
         info = ManifestFileInfo(changes.id, len(edited), before.num_chunk_refs)
         return info, EncodedFile(self._layout.manifests.format_key(changes.id), edited)
+
+    def insert_refs(
+        self, before: ManifestFileInfo, changes: Manifest
+    ) -> tuple[ManifestFileInfo, EncodedFile] | None:
+        """Add references to a manifest of one array by copying its file.
+
+        Returns the entry and the file of the new manifest, which has the id of ``changes``; or None
+        if the file must be rewritten, or only the decoded manifest is in memory.
+        """
+        loaded = self._manifests.find(before.id)
+        content = None if loaded is None else loaded.content
+        if not isinstance(content, ManifestFile):
+            if loaded is not None and before.id not in self._manifest_files:
+                return None
+            old_key, old_data = self._fetch_manifest_file(before.id)
+            self._manifest_files.put(before.id, old_data)  # for a caller that rewrites it
+            content = self._codec.open_manifest(old_data, old_key, before.id)
+        key = self._layout.manifests.format_key(changes.id)
+        inserted = content.insert(changes, key) if isinstance(content, ManifestFile) else None
+        if inserted is None:
+            return None
+        file, data = inserted
+        self._manifests.put(changes.id, self._load(changes.id, file))
+        if len(data) <= _MAX_EXTENDED_BYTES:
+            self._manifest_files.put(changes.id, data)
+        info = ManifestFileInfo(changes.id, len(data), before.num_chunk_refs + len(changes))
+        return info, EncodedFile(key, data)
 
     def encode_transaction_log(self, log: TransactionLog) -> EncodedFile:
         """Encode a transaction log."""
@@ -415,7 +446,9 @@ class Assets:
     def _open_manifest(
         self, manifest_id: ManifestId, key: str, data: bytes | memoryview
     ) -> LoadedManifest:
-        content = self._codec.open_manifest(data, key, manifest_id)
+        return self._load(manifest_id, self._codec.open_manifest(data, key, manifest_id))
+
+    def _load(self, manifest_id: ManifestId, content: Manifest | ManifestFile) -> LoadedManifest:
         return LoadedManifest(content, lambda: self._manifests.update_size(manifest_id))
 
     def _fetch_manifest_file(self, manifest_id: ManifestId) -> tuple[str, bytes | memoryview]:

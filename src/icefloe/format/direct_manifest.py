@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -24,7 +24,7 @@ from icefloe.model.manifest import NO_CODE, ChunkPayloads, Manifest
 from icefloe.model.strings import EMPTY, Strings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -144,26 +144,50 @@ def read_manifest(body: bytes, file: str) -> Manifest | None:
 def write_manifest(manifest: Manifest, *, spec_version: int, level: int) -> bytes:
     """Encode a manifest file with plain locations."""
     writer = DirectWriter()
-    root = writer.add_table(_ROOT, manifest.id.raw, _NO_COMPRESSION, 0)
     arrays = list(iter_indices(manifest.indices))
+    counts = [(raw_id, len(indices)) for raw_id, indices in arrays]
+    root, vectors = begin_manifest(writer, manifest.id, counts)
+    refs = iter(add_refs(writer, [i for _, rows in arrays for i in rows], manifest.payloads))
+    for vector, (_, count) in zip(vectors, counts, strict=True):
+        writer.point_items(vector, islice(refs, count))
+    return writer.pack(root, file_type=FileType.MANIFEST, spec_version=spec_version, level=level)
+
+
+def begin_manifest(
+    writer: DirectWriter, manifest_id: ManifestId, arrays: Sequence[tuple[bytes, int]]
+) -> tuple[int, list[int]]:
+    """Add everything before the references of arrays, given as node id and number of references.
+
+    Return the position of the root, and of the vector of each array, whose pointers are not set.
+    """
+    root = writer.add_table(_ROOT, manifest_id.raw, _NO_COMPRESSION, 0)
     vector = writer.add_pointers(len(arrays))
     writer.point_field(root, _ROOT, _M.ARRAYS, vector)
     tables = [writer.add_table(_ARRAY, raw_id, 0) for raw_id, _ in arrays]
     writer.point_items(vector, tables)
+    vectors = []
+    for table, (_, count) in zip(tables, arrays, strict=True):
+        vectors.append(writer.add_pointers(count))
+        writer.point_field(table, _ARRAY, _A.REFS, vectors[-1])
+    return root, vectors
+
+
+def add_refs(
+    writer: DirectWriter, indices: Iterable[tuple[int, ...]], payloads: ChunkPayloads
+) -> list[int]:
+    """Add references; return their positions."""
     pointers: list[tuple[int, bytes]] = []
-    rows = _iter_rows(manifest.payloads)
-    for table, (_, indices) in zip(tables, arrays, strict=True):
-        vector = writer.add_pointers(len(indices))
-        writer.point_field(table, _ARRAY, _A.REFS, vector)
-        refs = [_add_ref(writer, index, next(rows), pointers) for index in indices]
-        writer.point_items(vector, refs)
+    refs = [
+        _add_ref(writer, index, row, pointers)
+        for index, row in zip(indices, _iter_rows(payloads), strict=True)
+    ]
     # After all references, because pointers go forward; equal blobs are stored once.
     blobs: dict[bytes, int] = {}
     for pointer, blob in pointers:
         if blob not in blobs:
             blobs[blob] = writer.add_blob(blob)
         writer.point(pointer, blobs[blob])
-    return writer.pack(root, file_type=FileType.MANIFEST, spec_version=spec_version, level=level)
+    return refs
 
 
 class _Row(NamedTuple):

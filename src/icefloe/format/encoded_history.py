@@ -151,7 +151,7 @@ class EncodedUpdates(LazyUpdates):
     def __iter__(self) -> Iterator[OpsLogEntry]:
         # A caller may need only the newest entries.
         first_rows = min(len(self), len(self.head) + _NUM_SINGLE_UPDATES)
-        yield from [self.get_item(row) for row in range(first_rows)]
+        yield from map(self.get_item, range(first_rows))
         if first_rows < len(self):
             # Checks that the tables do not overlap, before they are made into objects.
             _, tables = self.history.get_root_columns().get_children(

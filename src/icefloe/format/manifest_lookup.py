@@ -15,16 +15,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from icefloe.errors import InternalError
+from icefloe.errors import FormatError, InternalError
 from icefloe.format import schema
 from icefloe.format.chunk_indices import are_indices_sorted, read_indices
 from icefloe.format.direct_indices import read_index
 from icefloe.format.direct_reader import DirectBuffer, DirectTable
-from icefloe.format.envelope import FileType, unpack
+from icefloe.format.direct_writer import UNFIT
+from icefloe.format.envelope import DEFAULT_LEVEL, FileType, unpack
 from icefloe.format.flatbuffer_reader import FlatBuffer, Tables
 from icefloe.format.location_compression import LocationDecompressor
 from icefloe.format.manifest import MIN_REF_SIZE, ZSTD_DICTIONARY, read_manifest
 from icefloe.format.manifest_edit import edit_manifest
+from icefloe.format.manifest_insertion import insert_refs
 from icefloe.format.metadata_codec import ManifestFile
 from icefloe.model.chunk_payload import ChunkRef, ETag, InlineChunk, LastModified, VirtualChunkRef
 from icefloe.model.ids import ChunkId, ManifestId, NodeId
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 _REFS_PER_SEARCH = 1024
 # ... except in small files.
 _MIN_SEARCHES = 8
+_NOT_INSERTED: tuple[type[Exception], ...] = (FormatError, *UNFIT)
 
 _M, _A, _R = schema.Manifest, schema.ArrayManifest, schema.ChunkRef
 _PAYLOADS = (_R.INLINE, _R.CHUNK_ID, _R.LOCATION, _R.COMPRESSED_LOCATION)
@@ -57,10 +60,13 @@ def open_manifest_file(
 class FlatbuffersManifestFile(ManifestFile):
     """A manifest file of generation v1 or v2."""
 
-    __slots__ = ("_body", "_decompressor", "_file", "_spec_version")
+    __slots__ = ("_body", "_decompressor", "_file", "_is_sorted", "_spec_version")
 
-    def __init__(self, body: bytes, file: str, spec_version: int) -> None:
+    def __init__(
+        self, body: bytes, file: str, spec_version: int, *, is_sorted: bool = False
+    ) -> None:
         self._body, self._file, self._spec_version = body, file, spec_version
+        self._is_sorted = is_sorted
         self._decompressor: LocationDecompressor | None = None
 
     @property
@@ -108,6 +114,30 @@ class FlatbuffersManifestFile(ManifestFile):
         """Encode the manifest with changes; None if the file must be rewritten."""
         root = self.open_columns().get_root("Manifest")
         return edit_manifest(root, changes, spec_version=self._spec_version)
+
+    def insert(self, changes: Manifest, key: str) -> tuple[FlatbuffersManifestFile, bytes] | None:
+        """Encode the manifest with more references; None if the file must be rewritten."""
+        try:
+            if not self._is_sorted and not self._are_refs_sorted():
+                return None
+            inserted = insert_refs(self._body, self._file, changes)
+        except _NOT_INSERTED:  # decoding or encoding all references reports it
+            return None
+        if inserted is None:
+            return None
+        writer, root = inserted
+        data = writer.pack(
+            root,
+            file_type=FileType.MANIFEST,
+            spec_version=self._spec_version,
+            level=DEFAULT_LEVEL,
+        )
+        body = bytes(writer.out)
+        return FlatbuffersManifestFile(body, key, self._spec_version, is_sorted=True), data
+
+    def _are_refs_sorted(self) -> bool:
+        arrays = self._get_root().get_tables(_M.ARRAYS, "ArrayManifest")
+        return len(arrays) == 1 and _FileRefs(self, arrays[0]).are_sorted()
 
     def read_payload(self, ref: DirectTable) -> ChunkPayload:
         """Read a reference."""

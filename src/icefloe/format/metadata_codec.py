@@ -56,7 +56,15 @@ class ManifestFile(ABC):
     def edit(self, changes: Manifest) -> bytes | None:
         """Encode the manifest with the id and references of ``changes``, which has one array.
 
-        Returns None if the file must be rewritten.
+        ``changes`` replaces references. Returns None if the file must be rewritten.
+        """
+
+    @abstractmethod
+    def insert(self, changes: Manifest, key: str) -> tuple[ManifestFile, bytes] | None:
+        """Encode the manifest with the id and the additional references of ``changes``.
+
+        ``changes`` has one array, and few references. Returns the new file with a key, in memory
+        and encoded, or None if the file must be rewritten.
         """
 
 

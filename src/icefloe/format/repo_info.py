@@ -220,7 +220,9 @@ def _write(info: model.RepoInfo) -> EncodedHistory:
     added = sorted(added, key=lambda snapshot: snapshot.id.raw)
     added_ids = to_id_rows([snapshot.id for snapshot in added], SnapshotId)
     insertions = np.searchsorted(to_sort_keys(old.ids), to_sort_keys(added_ids))
-    rows = _Rows(np.insert(old.ids, insertions, added_ids, axis=0))
+    # The rows of the snapshots of both, one after the other, in the order of ids.
+    order = np.insert(np.arange(len(old.ids)), insertions, len(old.ids) + np.arange(len(added)))
+    rows = _Rows(np.concatenate([old.ids, added_ids])[order])
     rows.require_distinct(added_ids)
 
     writer = DirectWriter()
@@ -250,9 +252,9 @@ def _write(info: model.RepoInfo) -> EncodedHistory:
     columns = HistoryColumns(
         start,
         rows.ids,
-        np.insert(snapshots, insertions, new_snapshots),
-        np.insert(parents, insertions, new_parents),
-        np.insert(parent_fields, insertions, new_snapshots + _PARENT_OFFSET),
+        np.concatenate([snapshots, new_snapshots])[order],
+        np.concatenate([parents, new_parents])[order],
+        np.concatenate([parent_fields, new_snapshots + _PARENT_OFFSET])[order],
         np.concatenate([new_updates, old_updates + shift]),
     )
     writer.set_numbers(columns.parent_fields, columns.parents)

@@ -111,6 +111,32 @@ def find_editable_manifest(array: ChangedArray, changes: ArrayManifest) -> Manif
     return candidate if is_alone and num_refs == 1 else None
 
 
+def find_extents_after_insertion(
+    array: ChangedArray, changes: ArrayManifest
+) -> ManifestExtents | None:
+    """Return the extents of the only manifest of an array after an insertion of chunks.
+
+    ``changes`` has a first coordinate that is ignored. Returns None if the manifest must be
+    rewritten: chunks are virtual, deleted or outside the grid, or the array was shrunk.
+    """
+    (ref,) = array.manifests
+    kinds = set(changes.payloads.kind.tolist())
+    coords = changes.coords[:, 1:]
+    if array.rewrite or kinds - {ChunkKind.NATIVE, ChunkKind.INLINE}:
+        return None
+    if not _is_inside(ref.extents, array.grid_shape):
+        return None
+    if not array.grid_shape or not overlay.is_inside(coords, array.grid_shape).all():
+        return None
+    low, high = coords.min(axis=0).tolist(), (coords.max(axis=0) + 1).tolist()
+    return ManifestExtents(
+        tuple(
+            ChunkIndexRange(min(extent.start, start), max(extent.stop, stop))
+            for extent, start, stop in zip(ref.extents.ranges, low, high, strict=True)
+        )
+    )
+
+
 def replace_manifests(
     array: ChangedArray, changes: ArrayManifest, fetch: Fetch, make_id: MakeId
 ) -> NewManifests:

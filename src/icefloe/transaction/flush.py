@@ -22,6 +22,7 @@ from icefloe.transaction.array_manifests import (
     ChangedArray,
     NewManifests,
     find_editable_manifest,
+    find_extents_after_insertion,
     replace_manifests,
     replace_manifests_of_small_arrays,
 )
@@ -31,7 +32,7 @@ from icefloe.transaction.chunk_changes import ChunkChanges
 from icefloe.transaction.splitting import compute_split_sizes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from icefloe.assets import Assets, EncodedFile
     from icefloe.format.location_compression import LocationCompression
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 _MAX_SMALL_ARRAY_REFS = 4096
 # A manifest file is edited if at most one in this many references changes.
 _MIN_REFS_PER_CHANGE = 64
+# Inserting few references into a file costs less than decoding and encoding all.
+_MAX_INSERTED_REFS, _MIN_REFS_BEFORE_INSERTION = 8, 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,12 +243,35 @@ class Flusher:
     ) -> Iterable[NewManifests]:
         for columns in small:
             arrays = [changed[node_id] for node_id in columns.node_ids]
-            yield replace_manifests_of_small_arrays(
+            inserted = self._insert_refs(arrays, columns.refs, infos) if can_edit else None
+            yield inserted or replace_manifests_of_small_arrays(
                 arrays, columns, self._fetch_manifests, self._make_manifest_id
             )
         for node_id, chunk_changes in large.items():
             array_changes = chunk_changes.to_columns()
             yield self._replace_large(changed[node_id], array_changes, infos, can_edit=can_edit)
+
+    def _insert_refs(
+        self,
+        arrays: Sequence[ChangedArray],
+        changes: ArrayManifest,
+        infos: Mapping[ManifestId, ManifestFileInfo],
+    ) -> NewManifests | None:
+        """Add few chunks to the file of one array; None if its manifest must be rewritten."""
+        array = arrays[0]
+        if len(arrays) > 1 or len(changes) > _MAX_INSERTED_REFS or len(array.manifests) != 1:
+            return None
+        (old_ref,) = array.manifests
+        extents = find_extents_after_insertion(array, changes)
+        if extents is None or infos[old_ref.id].num_chunk_refs < _MIN_REFS_BEFORE_INSERTION:
+            return None
+        refs = ArrayManifest(changes.coords[:, 1:], overlay.compact(changes.payloads))
+        new = Manifest.of_array(self._make_manifest_id(), array.node_id, refs)
+        inserted = self.assets.insert_refs(infos[old_ref.id], new)
+        if inserted is None:
+            return None
+        self._infos[new.id] = inserted[0]
+        return NewManifests({array.node_id: (ManifestRef(new.id, extents),)}, [], [inserted])
 
     def _replace_large(
         self,

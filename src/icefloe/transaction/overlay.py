@@ -6,7 +6,7 @@ Changes are an `ArrayManifest` in which the kind `DELETED` marks deleted chunks.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -82,13 +82,15 @@ def apply(base: ArrayManifest, changes: ArrayManifest) -> ArrayManifest:
     inserted = np.flatnonzero(~is_present & ~is_deletion)
     deleted = positions[is_present & is_deletion]
     if len(deleted) or len(inserted):
-        is_kept = np.ones(len(keys), bool)
-        is_kept[deleted] = False
-        targets = np.cumsum(np.append(0, is_kept))[positions[inserted]]
-        coords = np.insert(coords[is_kept], targets, changes.coords[inserted], axis=0)
-        new = added.select_rows(inserted)
-        columns = {
-            name: np.insert(getattr(payloads, name)[is_kept], targets, getattr(new, name), axis=0)
+        # The rows of both, one after the other, in the order of the result.
+        order = np.insert(np.arange(len(keys)), positions[inserted], len(keys) + inserted)
+        if len(deleted):
+            is_deleted = np.zeros(len(keys) + len(changes), bool)
+            is_deleted[deleted] = True
+            order = order[~is_deleted[order]]
+        coords = np.concatenate([coords, changes.coords])[order]
+        columns: dict[str, Any] = {
+            name: np.concatenate([getattr(payloads, name), getattr(added, name)])[order]
             for name in ROW_COLUMNS
         }
         payloads = replace(payloads, **columns)
