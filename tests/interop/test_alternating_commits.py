@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.edited_manifests import edit_wherever_possible
+from icefloe.assets import Assets
+from support.edited_manifests import edit_wherever_possible, note_insertions
 from support.interop_alternation import Alternation, Setting, Side
 
 if TYPE_CHECKING:
@@ -112,6 +113,25 @@ def test_edited_manifests(tmp_path: Path, setting: Setting, first: Side) -> None
         both.change("us", ["write", "g/a", [[0, 1], [0, 1]], 6])
         assert tries == [True] * 3 + [False]
     both.change("them", ["resize", "g/a", [5, 6]])
+
+
+@pytest.mark.parametrize("first", SIDES)
+def test_inserted_references(tmp_path: Path, setting: Setting, first: Side) -> None:
+    """Icechunk goes on from files into which icefloe inserted references, and the reverse."""
+    both = start(tmp_path, setting, first)
+    array = ["array", "a", [60], [1], "int16"]
+    both.change(first, ["group", "", {}], array, ["write", "a", [[5, 45]], 1])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Assets, "is_manifest_decoded", lambda *_: False)
+        tries = note_insertions(patch)
+        both.change("us", ["write", "a", [[45, 48]], 2], inline=0)
+        both.change("us", ["write", "a", [[2, 4]], 3])
+        both.change("them", ["write", "a", [[50, 52]], 4], inline=0)
+        both.change("us", ["write", "a", [[48, 50]], 5])
+        assert tries == [True] * 3
+        both.change("us", ["write", "a", [[51, 53]], 6])
+        assert tries == [True] * 3 + [False]
+    both.change("them", ["write", "a", [[0, 60]], 7])
 
 
 @pytest.mark.parametrize("first", SIDES)

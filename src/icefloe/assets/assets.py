@@ -330,11 +330,11 @@ class Assets:
         Returns the entry and the file of the new manifest, which has the id of ``changes``; or None
         if the file must be rewritten, or only the decoded manifest is in memory.
         """
+        if self.is_manifest_decoded(before.id) and before.id not in self._manifest_files:
+            return None
         loaded = self._manifests.find(before.id)
         content = None if loaded is None else loaded.content
         if not isinstance(content, ManifestFile):
-            if loaded is not None and before.id not in self._manifest_files:
-                return None
             old_key, old_data = self._fetch_manifest_file(before.id)
             self._manifest_files.put(before.id, old_data)  # for a caller that rewrites it
             content = self._codec.open_manifest(old_data, old_key, before.id)
