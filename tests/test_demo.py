@@ -13,11 +13,14 @@ import pytest
 
 DEMO = Path(__file__).parents[1] / "demo"
 DAYS = 35
+OLDER = ("draft", "sequence")
 
 pytest.importorskip("pyspark", reason="SPARK IS NOT TESTED ON THIS MACHINE: no pyspark")
 
 
-@pytest.mark.parametrize("generation", ["v1", "draft", "sequence"])
+@pytest.mark.parametrize(
+    "generation", ["v1", *[pytest.param(name, marks=pytest.mark.full) for name in OLDER]]
+)
 def test_demo(tmp_path: Path, generation: str) -> None:
     """The output and the report list all steps with the right numbers."""
     # A copy, because the demo deletes and writes its output folder.
