@@ -7,7 +7,7 @@ containers, their authorization and one client per container and bucket. Reads a
 from __future__ import annotations
 
 import threading
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from icefloe.containers import authorization
@@ -24,7 +24,7 @@ from icefloe.model.containers import DEFAULT_CONTAINER_NAMES
 from icefloe.model.manifest import NO_CODE
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -94,22 +94,46 @@ class VirtualChunks:
         self._home, self._settings = find_repository_place(repository)
         if defaults is None:
             defaults = DEFAULT_CONTAINER_NAMES if containers is None else ()
-        configured = tuple(containers or ())
-        selected = select_default_containers(self._home, defaults, configured)
-        self._default_prefixes = frozenset(container.url_prefix for container in selected)
-        self._containers = (*configured, *selected)
-        table = ContainerTable(self._containers)
-        self._access: dict[str, Access] = {**authorization.resolve_access(table, credentials or {})}
-        if credentials is None or credentials:
-            for container in table.containers:
-                if is_on_repository_platform(container.config.store, self._home):
-                    self._access.setdefault(container.config.url_prefix, AsRepository())
-        self._init_transient(table)
+        self._configured, self._defaults = tuple(containers or ()), defaults
+        self._credentials = credentials
+        self._init_transient()
+        if credentials:
+            self._access  # noqa: B018 - raises if the credentials are invalid
 
-    def _init_transient(self, table: ContainerTable) -> None:
+    # Most sessions read no virtual chunks, so this state is made on access.
+
+    @cached_property
+    def _selected(self) -> list[VirtualChunkContainer]:
+        return select_default_containers(self._home, self._defaults, self._configured)
+
+    @cached_property
+    def _default_prefixes(self) -> frozenset[str]:
+        return frozenset(container.url_prefix for container in self._selected)
+
+    @cached_property
+    def _containers(self) -> tuple[VirtualChunkContainer, ...]:
+        return (*self._configured, *self._selected)
+
+    @cached_property
+    def _access(self) -> dict[str, Access]:
+        authorized = authorization.resolve_access(self._table, self._credentials or {})
+        access: dict[str, Access] = {**authorized}
+        if self._credentials is None or self._credentials:
+            for container in self._table.containers:
+                if is_on_repository_platform(container.config.store, self._home):
+                    access.setdefault(container.config.url_prefix, AsRepository())
+        return access
+
+    @cached_property
+    def _table(self) -> ContainerTable:
+        return ContainerTable(self._containers)
+
+    @cached_property
+    def _find(self) -> Callable[[str], VirtualFile]:
+        return lru_cache(_CACHED_LOCATIONS)(self._table.find)
+
+    def _init_transient(self) -> None:
         """Create the state that is not pickled."""
-        self._table = table
-        self._find = lru_cache(_CACHED_LOCATIONS)(table.find)
         self._clients: dict[tuple[str, str], LocalFiles | RemoteFiles] = {}
         self._lock = threading.Lock()
 
@@ -119,7 +143,7 @@ class VirtualChunks:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._init_transient(ContainerTable(self._containers))
+        self._init_transient()
 
     def __repr__(self) -> str:
         return f"<VirtualChunks: {self._table.format_containers()}; {len(self._access)} authorized>"
