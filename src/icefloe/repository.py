@@ -498,7 +498,7 @@ class Repository:
         """Yield a snapshot and its ancestors, newest first."""
         refs = self._connection.refs.pin()
         start = find_snapshot(refs, branch, tag, snapshot_id)
-        return (SnapshotInfo.of(info) for info in refs.fetch_ancestry(start))
+        return SnapshotInfo.of_all(*refs.iter_ancestry(start))
 
     async def async_ancestry(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from icefloe.format import encoded_history, ops_log
 from icefloe.format.envelope import FileType, unpack
 from icefloe.format.repo_info import decode_repo_info, encode_repo_info, rewrite_repo_info
 from icefloe.model.ids import SnapshotId
+from icefloe.model.lazy_history import LazySnapshots
 from icefloe.model.repo_info import (
     BranchDeleted,
     NewCommit,
@@ -25,6 +27,7 @@ from icefloe.model.repo_info import (
 )
 from icefloe.model.snapshot import SnapshotInfo
 from icefloe.refs import changes
+from icefloe.refs.history import walk_history
 from support.flatbuffers_library import Style, build
 from support.format_damage import damage
 from support.format_kinds import decode_all_of_repo_info, wrap
@@ -169,6 +172,70 @@ def add_commit(info: RepoInfo) -> RepoInfo:
     return changes.record(info, kind, now=NOW, backup_path="a path", max_updates=10_000)
 
 
+def check_reader(info: RepoInfo, state: RepoInfo) -> None:
+    """Check that a reader of ``state`` gives the snapshots of ``info`` and their histories."""
+    assert isinstance(state.snapshots, LazySnapshots)
+    by_id = {snapshot.id: snapshot for snapshot in info.snapshots}
+    reader = state.snapshots.open_reader()
+    for start in by_id:
+        row = state.snapshots.find_row(start)
+        assert row is not None
+        history = list(walk_history(start, by_id.__getitem__))
+        rows = list(reader.iter_ancestry(row))
+        assert [reader.read(row) for row in rows] == history
+        assert [reader.read_links(row) for row in rows] == [
+            snapshot.get_links() for snapshot in history
+        ]
+
+
+@given(st.data())
+@settings(max_examples=examples(60, thorough=400), deadline=None)
+def test_readers_equal_full_decoding(data: st.DataObject) -> None:
+    """Snapshots that are read one by one or all at once, with and without added ones."""
+    plain = data.draw(repo_infos())
+    state = decode_repo_info(encode_repo_info(plain), "a file")
+    with patch.object(encoded_history, "_MIN_SINGLE", data.draw(st.sampled_from([0, 2, 100]))):
+        check_reader(plain, state)
+        change = data.draw(changed(plain))
+        check_reader(change(plain), change(state))
+
+
+@given(repo_infos(), st.randoms(use_true_random=False), st.sampled_from([0, 100]))
+@settings(max_examples=examples(60, thorough=400), deadline=None)
+def test_readers_of_damaged_files_raise_format_errors(
+    info: RepoInfo, source: random.Random, min_single: int
+) -> None:
+    for _ in range(8):
+        file = damage(encode_repo_info(info), source)
+        with (
+            patch.object(encoded_history, "_MIN_SINGLE", min_single),
+            contextlib.suppress(FormatError),
+        ):
+            snapshots = decode_repo_info(file, "a file").snapshots
+            assert isinstance(snapshots, LazySnapshots)
+            reader = snapshots.open_reader()
+            for start in range(len(snapshots)):
+                for read in (reader.read, reader.read_links):
+                    with contextlib.suppress(FormatError):
+                        for row in reader.iter_ancestry(start):
+                            read(row)
+
+
+@pytest.mark.parametrize("length", [1, 2, 100])
+def test_cycles_are_found(length: int) -> None:
+    """A history that ends in a cycle of some length."""
+    info = make_history(200)
+    root, *others = info.snapshots
+    cycle = replace(root, parent_id=others[length - 2].id if length > 1 else root.id)
+    file = encode_repo_info(replace(info, snapshots=(cycle, *others)))
+    snapshots = decode_repo_info(file, "a file").snapshots
+    assert isinstance(snapshots, LazySnapshots)
+    row = snapshots.find_row(info.branches["main"])
+    assert row is not None
+    with pytest.raises(FormatError, match="its own ancestor"):
+        list(snapshots.open_reader().iter_ancestry(row))
+
+
 def test_a_commit_decodes_no_history() -> None:
     """Commits decode the tip and the newest update, not those before."""
     state = decode_repo_info(encode_repo_info(make_history(500)), "a file")
@@ -176,7 +243,7 @@ def test_a_commit_decodes_no_history() -> None:
     with (
         patch.object(encoded_history, "_read_snapshots", side_effect=AssertionError),
         patch.object(encoded_history, "_read_snapshot", side_effect=read_snapshot) as snapshots,
-        patch.object(encoded_history, "read_update", side_effect=ops_log.read_update) as updates,
+        patch.object(encoded_history, "read_update", wraps=ops_log.read_update) as updates,
     ):
         for _ in range(3):
             state, _ = rewrite_repo_info(add_commit(state))

@@ -32,13 +32,14 @@ _SCALARS = {
 class DirectBuffer:
     """The bytes of one flatbuffer, with the name of its file."""
 
-    __slots__ = ("_blobs", "_room", "data", "file", "size")
+    __slots__ = ("_blobs", "_room", "_texts", "data", "file", "size")
 
     def __init__(self, data: bytes, file: str) -> None:
         self.data = data
         self.file = file
         self.size = len(data)
         self._blobs: dict[tuple[int, int], bytes] = {}
+        self._texts: dict[tuple[int, int], str] = {}
         self._room = len(data)
 
     def fail(self, reason: str) -> NoReturn:
@@ -68,6 +69,17 @@ class DirectBuffer:
                 self.fail(f"{label} overlaps another")
             blob = self._blobs[start, count] = self.data[start : start + count]
         return blob
+
+    def copy_text(self, start: int, count: int, label: str) -> str:
+        """Like `copy_bytes`, for UTF-8."""
+        text = self._texts.get((start, count))
+        if text is None:
+            try:
+                text = self.copy_bytes(start, count, label).decode()
+            except UnicodeDecodeError:
+                self.fail(f"{label} is not valid UTF-8")
+            self._texts[start, count] = text
+        return text
 
 
 class DirectTable:
@@ -163,11 +175,7 @@ class DirectTable:
         end = span[0] + span[1]
         if end >= self.buffer.size or self.data[end]:
             self.fail(f"has a {field.name} that is not null-terminated")
-        label = f"{self.name}: a {field.name}"
-        try:
-            return self.buffer.copy_bytes(*span, label).decode()
-        except UnicodeDecodeError:
-            self.buffer.fail(f"{label} is not valid UTF-8")
+        return self.buffer.copy_text(*span, f"{self.name}: a {field.name}")
 
     def read_blob(self, field: Field, *, required: bool = True) -> bytes | None:
         """Read a byte vector, or return None if it is absent."""

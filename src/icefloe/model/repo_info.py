@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from icefloe.model.lazy_history import LazySnapshots, LazyUpdates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from icefloe.model import repo_info  # noqa: PLW0406 - attributes of UpdateType hide these classes
     from icefloe.model.config import RepositoryConfig
@@ -265,12 +265,6 @@ class RepoInfo:
             return self.snapshots.find(snapshot_id)
         return next((info for info in self.snapshots if info.id == snapshot_id), None)
 
-    def make_lookup(self) -> Callable[[SnapshotId], SnapshotInfo | None]:
-        """Return a function like `find_snapshot` that is fast for many snapshots."""
-        if isinstance(self.snapshots, LazySnapshots):
-            return _Lookup(self.snapshots).find
-        return {info.id: info for info in self.snapshots}.get
-
     def with_snapshot(self, snapshot: SnapshotInfo) -> RepoInfo:
         """Return the state with another snapshot."""
         if isinstance(self.snapshots, LazySnapshots):
@@ -282,21 +276,3 @@ class RepoInfo:
         if isinstance(self.latest_updates, LazyUpdates):
             return replace(self, latest_updates=self.latest_updates.replace_first(entries))
         return replace(self, latest_updates=(*entries, *self.latest_updates[1:]))
-
-
-class _Lookup:
-    """Finds the first snapshots one by one, and then decodes all."""
-
-    _MAX_SINGLE = 2
-
-    def __init__(self, snapshots: LazySnapshots) -> None:
-        self._snapshots = snapshots
-        self._num_found = 0
-        self._all: dict[SnapshotId, SnapshotInfo] = {}
-
-    def find(self, snapshot_id: SnapshotId) -> SnapshotInfo | None:
-        self._num_found += 1
-        if self._num_found <= self._MAX_SINGLE:
-            return self._snapshots.find(snapshot_id)
-        self._all = self._all or {info.id: info for info in self._snapshots}
-        return self._all.get(snapshot_id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from icefloe.model.node import ArrayNodeData
 
@@ -30,6 +30,19 @@ class ManifestFileInfo:
     num_chunk_refs: int
 
 
+class SnapshotLinks(NamedTuple):
+    """A snapshot, its parent, and its ancestors that expiration removed from the history."""
+
+    id: SnapshotId
+    parent_id: SnapshotId | None
+    pruned_ancestor_tx_logs: tuple[SnapshotId, ...]
+
+    @property
+    def log_ids(self) -> tuple[SnapshotId, ...]:
+        """The transaction logs of all changes since the parent, oldest first."""
+        return (*self.pruned_ancestor_tx_logs, self.id)
+
+
 @dataclass(frozen=True, slots=True)
 class SnapshotInfo:
     """The history entry of a snapshot; times are in UTC, with microseconds."""
@@ -40,6 +53,10 @@ class SnapshotInfo:
     message: str
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
     pruned_ancestor_tx_logs: tuple[SnapshotId, ...] = ()
+
+    def get_links(self) -> SnapshotLinks:
+        """Return to which snapshots and transaction logs this snapshot refers."""
+        return SnapshotLinks(self.id, self.parent_id, self.pruned_ancestor_tx_logs)
 
 
 @dataclass(frozen=True, slots=True)

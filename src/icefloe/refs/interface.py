@@ -13,7 +13,7 @@ from icefloe.refs.history import collect_reachable
 from icefloe.refs.names import require_ref_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from datetime import datetime
 
     from icefloe.errors import FormatError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from icefloe.model.config import RepositoryConfig
     from icefloe.model.ids import SnapshotId
     from icefloe.model.repo_info import FeatureFlag, OpsLogEntry, RepoStatus
-    from icefloe.model.snapshot import Snapshot, SnapshotInfo
+    from icefloe.model.snapshot import Snapshot, SnapshotInfo, SnapshotLinks
     from icefloe.refs.commit_check import CommitCheck
     from icefloe.refs.retention import ExpirationPolicy
     from icefloe.refs.state import RefsState
@@ -46,6 +46,10 @@ class Publish(Protocol):
 
     def __call__(self, snapshot: SnapshotInfo, check: CommitCheck | None = None) -> None:
         """Commit the snapshot."""
+
+
+def _return_info(info: SnapshotInfo) -> SnapshotInfo:
+    return info
 
 
 class Refs(ABC):
@@ -156,6 +160,16 @@ class Refs(ABC):
     @abstractmethod
     def fetch_ancestry(self, snapshot_id: SnapshotId) -> Iterator[SnapshotInfo]:
         """Yield a snapshot and its ancestors, newest first."""
+
+    def iter_ancestry(
+        self, snapshot_id: SnapshotId
+    ) -> tuple[Callable[[Any], SnapshotInfo], Iterator[Any]]:
+        """Like `fetch_ancestry`; return a function that reads a snapshot, and its arguments."""
+        return _return_info, self.fetch_ancestry(snapshot_id)
+
+    def iter_links(self, snapshot_id: SnapshotId) -> Iterator[SnapshotLinks]:
+        """Like `fetch_ancestry`, without the other fields."""
+        return (info.get_links() for info in self.fetch_ancestry(snapshot_id))
 
     @abstractmethod
     def fetch_live_snapshots(self) -> set[SnapshotId]:

@@ -12,9 +12,10 @@ import time
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from icefloe.errors import ConflictError, ErrorKind, InvalidInputError
+from icefloe.model.lazy_history import LazySnapshots
 from icefloe.model.repo_info import ExpirationRan
 from icefloe.refs import changes, ref_errors, retention
 from icefloe.refs.commit_check import SessionStart
@@ -24,12 +25,13 @@ from icefloe.refs.names import require_ref_name
 from icefloe.storage.backoff import compute_backoff_s
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
     from icefloe.model.ids import SnapshotId
+    from icefloe.model.lazy_history import SnapshotReader
     from icefloe.model.repo_info import RepoInfo, UpdateType
-    from icefloe.model.snapshot import SnapshotInfo
+    from icefloe.model.snapshot import SnapshotInfo, SnapshotLinks
     from icefloe.model.storage_settings import StorageRetriesSettings
     from icefloe.refs.changes import Change, ChangeResult
     from icefloe.refs.commit_check import CommitCheck
@@ -107,15 +109,42 @@ class SingleObjectRefs(Refs, Generic[C]):
         return changes.find_snapshot(self.fetch(), snapshot_id)
 
     def fetch_ancestry(self, snapshot_id: SnapshotId) -> Iterator[SnapshotInfo]:
-        find = self.fetch().make_lookup()
+        snapshots = self.fetch().snapshots
+        if isinstance(snapshots, LazySnapshots):
+            reader = snapshots.open_reader()
+            return map(reader.read, self._iter_rows(snapshots, reader, snapshot_id))
+        infos = {info.id: info for info in snapshots}
 
         def get_info(snapshot_id: SnapshotId) -> SnapshotInfo:
-            info = find(snapshot_id)
-            if info is None:
+            if snapshot_id not in infos:
                 raise ref_errors.missing_snapshot_error(snapshot_id, self._storage.url)
-            return info
+            return infos[snapshot_id]
 
-        yield from walk_history(snapshot_id, get_info)
+        return walk_history(snapshot_id, get_info)
+
+    def iter_ancestry(
+        self, snapshot_id: SnapshotId
+    ) -> tuple[Callable[[Any], SnapshotInfo], Iterator[Any]]:
+        snapshots = self.fetch().snapshots
+        if not isinstance(snapshots, LazySnapshots):
+            return super().iter_ancestry(snapshot_id)
+        reader = snapshots.open_reader()
+        return reader.read, self._iter_rows(snapshots, reader, snapshot_id)
+
+    def iter_links(self, snapshot_id: SnapshotId) -> Iterator[SnapshotLinks]:
+        snapshots = self.fetch().snapshots
+        if not isinstance(snapshots, LazySnapshots):
+            return super().iter_links(snapshot_id)
+        reader = snapshots.open_reader()
+        return map(reader.read_links, self._iter_rows(snapshots, reader, snapshot_id))
+
+    def _iter_rows(
+        self, snapshots: LazySnapshots, reader: SnapshotReader, snapshot_id: SnapshotId
+    ) -> Iterator[int]:
+        row = snapshots.find_row(snapshot_id)
+        if row is None:
+            raise ref_errors.missing_snapshot_error(snapshot_id, self._storage.url)
+        yield from reader.iter_ancestry(row)
 
     def fetch_live_snapshots(self) -> set[SnapshotId]:
         return retention.find_reachable(self.fetch())

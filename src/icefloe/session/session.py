@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from icefloe.containers.virtual_refs import RefsPart, VirtualRef
     from icefloe.model.ids import SnapshotId
     from icefloe.model.manifest import ArrayManifest
-    from icefloe.model.snapshot import SnapshotInfo
+    from icefloe.model.snapshot import SnapshotInfo, SnapshotLinks
     from icefloe.model.transaction_log import TransactionLog
     from icefloe.session.commit_policy import CommitPolicy
     from icefloe.session.connection import Connection
@@ -545,12 +545,12 @@ class Session:
 
     def _rebase(self, branch: str, solver: ConflictSolver, policy: CommitPolicy) -> None:
         refs = self.connection.refs.pin()
-        newer: list[SnapshotInfo] = []
+        newer: list[SnapshotLinks] = []
         tip = refs.fetch_branch(branch)
-        for info in refs.fetch_ancestry(tip):
-            if info.id == self.transaction.base_id:
+        for links in refs.iter_links(tip):
+            if links.id == self.transaction.base_id:
                 break
-            newer.append(info)
+            newer.append(links)
         else:
             raise ConflictError(
                 f"branch {branch!r} no longer contains snapshot {self.snapshot_id}, which this "
@@ -559,31 +559,26 @@ class Session:
                 actual_parent=str(tip),
             )
         newer.reverse()
-        parents = {
-            log_id: info.parent_id
-            for info in newer
-            for log_id in (*info.pruned_ancestor_tx_logs, info.id)
-        }
+        parents = {log_id: links.parent_id for links in newer for log_id in links.log_ids}
         logs = self._fetch_logs(parents)
         assets, base = self.connection.assets, self.transaction.base
-        for info in newer:
-            log_ids = (*info.pruned_ancestor_tx_logs, info.id)
+        for links in newer:
             # A commit that only writes chunks has the nodes of its parent. The snapshot of the last
             # commit is read in any case, for the next commit.
             is_needed = (
-                info is newer[-1]
+                links is newer[-1]
                 or assets.generation.numbers_nodes
-                or any(logs[log_id].changes_nodes for log_id in log_ids)
+                or any(logs[log_id].changes_nodes for log_id in links.log_ids)
             )
-            tree = assets.fetch_tree(info.id) if is_needed else base
-            get_payload = self.connection.begin_transaction(info.id).get_payload
+            tree = assets.fetch_tree(links.id) if is_needed else base
+            get_payload = self.connection.begin_transaction(links.id).get_payload
             changes, numbers = self.transaction.plan_numbers(tree)
-            for log_id in log_ids:
+            for log_id in links.log_ids:
                 theirs = OtherCommit(logs[log_id], tree, get_payload)
                 changes, conflicts = rebase(base, changes, theirs, solver)
                 if conflicts:
-                    raise _rebase_error(info, conflicts)
-            self.transaction.replace_base(info.id, changes, numbers)
+                    raise _rebase_error(refs.fetch_snapshot_info(links.id), conflicts)
+            self.transaction.replace_base(links.id, changes, numbers)
             base = tree
         if policy.check_rebased is not None:
             policy.check_rebased(self.transaction.base)
