@@ -48,6 +48,9 @@ class FileType(IntEnum):
     REPO_INFO = 6
 
 
+_FILE_TYPES = {int(file_type): file_type for file_type in FileType}
+
+
 @dataclass(frozen=True, slots=True)
 class Header:
     """The header of a metadata file."""
@@ -74,13 +77,13 @@ def read_header(data: bytes | memoryview, file: str) -> Header:
             file=file,
             kind=ErrorKind.UNSUPPORTED_SPEC_VERSION,
         )
-    if file_type not in FileType.__members__.values():
+    if file_type not in _FILE_TYPES:
         raise _envelope_error(f"unknown file type {file_type}", file)
     if compression != _ZSTD:
         problem = f"unknown compression {compression}; metadata files are compressed with zstd (1)"
         raise _envelope_error(problem, file)
     writer = head[12:36].rstrip(b" \0").decode("utf-8", "replace")
-    return Header(writer, spec_version, FileType(file_type))
+    return Header(writer, spec_version, _FILE_TYPES[file_type])
 
 
 def unpack(data: bytes | memoryview, file_type: FileType, file: str) -> tuple[Header, bytes]:

@@ -21,7 +21,11 @@ class Bounded:
     end: int
 
     def __post_init__(self) -> None:
-        _require(0 <= self.start <= self.end, f"byte range: expected 0 <= start <= end, got {self}")
+        if not 0 <= self.start <= self.end:
+            raise InvalidInputError(
+                f"byte range: expected 0 <= start <= end, got {self}",
+                kind=ErrorKind.INVALID_BYTE_RANGE,
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,10 +189,20 @@ class LocalStorage(Storage):
     def get(
         self, key: str, byte_range: ByteRange | None = None, *, max_bytes: int | None = None
     ) -> Fetched:
-        with self._open_object(key) as (fd, file_stat):
-            resolved = resolve(byte_range, file_stat.st_size)
-            require_at_most(max_bytes, resolved, key)
-            return Fetched(_read(fd, resolved, key), _make_info(key, file_stat))
+        # Not with `_open_object`: context managers would take a third of the time of a small file.
+        path = self._resolve_path(key)
+        try:
+            fd = os.open(path, self._read_flags)
+            try:
+                file_stat = os.fstat(fd)
+                _require_file(file_stat, key)
+                resolved = resolve(byte_range, file_stat.st_size)
+                require_at_most(max_bytes, resolved, key)
+                return Fetched(_read(fd, resolved, key), _make_info(key, file_stat))
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise _storage_error("read", key, error) from error
 
     def get_if_changed(
         self, key: str, version: Version, *, max_bytes: int | None = None
