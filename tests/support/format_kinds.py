@@ -13,12 +13,15 @@ from icefloe.format.manifest import decode_manifest, encode_manifest
 from icefloe.format.repo_info import decode_repo_info, encode_repo_info
 from icefloe.format.snapshot import decode_snapshot, encode_snapshot
 from icefloe.format.transaction_log import decode_transaction_log, encode_transaction_log
+from icefloe.model.chunk_index_columns import ChunkIndexColumns
 from icefloe.model.repo_info import RepoInfo
 from icefloe.model.snapshot import Snapshot
 from support.golden_repositories import NAMES, Golden
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from icefloe.model.transaction_log import TransactionLog
 
 
 @dataclass(frozen=True)
@@ -39,9 +42,14 @@ class Kind:
 
 MANIFEST = Kind(FileType.MANIFEST, "Manifest", decode_manifest, encode_manifest)
 SNAPSHOT = Kind(FileType.SNAPSHOT, "Snapshot", decode_snapshot, encode_snapshot)
-TRANSACTION_LOG = Kind(
-    FileType.TRANSACTION_LOG, "TransactionLog", decode_transaction_log, encode_transaction_log
-)
+
+
+def decode_all_of_transaction_log(data: bytes | memoryview, file: str) -> TransactionLog:
+    """Decode a transaction log with its chunk indices, which are decoded on access."""
+    log = decode_transaction_log(data, file)
+    chunks = log.updated_chunks
+    columns = ChunkIndexColumns(chunks.node_ids, chunks.row_offsets, chunks.ndims, chunks.coords)
+    return replace(log, updated_chunks=columns)
 
 
 def decode_all_of_repo_info(data: bytes | memoryview, file: str) -> RepoInfo:
@@ -50,6 +58,12 @@ def decode_all_of_repo_info(data: bytes | memoryview, file: str) -> RepoInfo:
     return replace(info, snapshots=tuple(info.snapshots), latest_updates=tuple(info.latest_updates))
 
 
+TRANSACTION_LOG = Kind(
+    FileType.TRANSACTION_LOG,
+    "TransactionLog",
+    decode_all_of_transaction_log,
+    encode_transaction_log,
+)
 REPO_INFO = Kind(FileType.REPO_INFO, "Repo", decode_all_of_repo_info, encode_repo_info)
 KINDS = {kind.file_type: kind for kind in (MANIFEST, SNAPSHOT, TRANSACTION_LOG, REPO_INFO)}
 

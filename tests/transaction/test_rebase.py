@@ -6,6 +6,7 @@ import pickle
 from dataclasses import dataclass, field
 from itertools import product
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import icechunk
 import pytest
@@ -22,6 +23,7 @@ from icefloe.conflicts import (
 from icefloe.errors import ConflictError, ErrorKind, RebaseFailedError
 from icefloe.repository import Repository
 from icefloe.storage import MemoryStorage
+from icefloe.transaction import rebase
 from support.counting_storage import CountingStorage
 from support.generations import GENERATION_NAMES, find_kind
 from support.zarr_nodes import array, contents, delete, delete_node, get, group, put
@@ -706,3 +708,20 @@ def test_manifests_are_not_written_again_after_a_rebase(generation: str) -> None
     written = [find_kind(key, generation) for key in counting.keys("put")]
     assert written.count("manifests") == 1
     assert written.count("snapshots") == 2
+
+
+def test_commits_of_chunks_of_other_arrays_are_not_examined() -> None:
+    repository = Repository.create(MemoryStorage())
+    with repository.transaction("main", message="begin") as store:
+        _begin(store)
+    session = repository.writable_session("main")
+    put(session.store, "b/c/0", b"ours")
+    for number in range(3):
+        with repository.transaction("main", message="theirs") as store:
+            put(store, f"g/a/c/{number}", b"theirs")
+    with patch.object(rebase, "_find_conflicts", side_effect=AssertionError):
+        session.rebase(ConflictDetector())
+    session.commit("ours")
+    found = contents(repository.readonly_session("main").store)
+    assert found["b/c/0"] == b"ours"
+    assert [found[f"g/a/c/{number}"] for number in range(4)] == [b"theirs"] * 3 + [b"begin"]

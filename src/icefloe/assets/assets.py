@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -30,7 +29,7 @@ from icefloe.model.tree import Tree
 from icefloe.storage.interface import Create, Fresh
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     import numpy as np
     from numpy.typing import NDArray
@@ -61,24 +60,25 @@ _MAX_ATTRIBUTES_BYTES = 64 << 20
 
 def fetch_file(storage: Storage, key: str, *, max_bytes: int = MAX_FLATBUFFER_SIZE) -> Fetched:
     """Fetch a metadata file; raise `FormatError` if it is larger than ``max_bytes``."""
-    with _reject_large_file(key):
+    try:
         return storage.get(key, max_bytes=max_bytes)
+    except StorageError as error:
+        _reject_large_file(error, key)
+        raise
 
 
 def fetch_file_if_changed(storage: Storage, key: str, version: Version) -> Fetched | None:
     """Like `fetch_file`; None if the file still has a known version."""
-    with _reject_large_file(key):
-        return storage.get_if_changed(key, version, max_bytes=MAX_FLATBUFFER_SIZE)
-
-
-@contextmanager
-def _reject_large_file(key: str) -> Iterator[None]:
     try:
-        yield
+        return storage.get_if_changed(key, version, max_bytes=MAX_FLATBUFFER_SIZE)
     except StorageError as error:
-        if error.kind is ErrorKind.INVALID_OBJECT_SIZE:
-            raise FormatError(error.message, file=key) from error
+        _reject_large_file(error, key)
         raise
+
+
+def _reject_large_file(error: StorageError, key: str) -> None:
+    if error.kind is ErrorKind.INVALID_OBJECT_SIZE:
+        raise FormatError(error.message, file=key) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -476,5 +476,5 @@ def _estimate_tree_bytes(tree: Tree) -> int:
 
 def _estimate_log_bytes(log: TransactionLog) -> int:
     num_nodes = sum(len(getattr(log, name)) for name in NODE_SETS) + len(log.moved_nodes)
-    num_nodes += len(log.updated_chunks.node_ids)
-    return int(log.updated_chunks.coords.nbytes) + (num_nodes + 1) * _BYTES_PER_ENTRY
+    num_nodes += log.updated_chunks.num_arrays
+    return log.updated_chunks.nbytes + (num_nodes + 1) * _BYTES_PER_ENTRY

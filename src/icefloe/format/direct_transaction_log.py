@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 from struct import Struct
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from icefloe.format.direct_indices import (
 from icefloe.format.direct_reader import DirectBuffer
 from icefloe.format.direct_writer import DirectWriter, TableLayout
 from icefloe.format.envelope import FileType
+from icefloe.model.chunk_index_columns import LazyChunkIndices
 from icefloe.model.ids import NodeId, SnapshotId
 from icefloe.model.node import NodeKind
 from icefloe.model.path import Path
@@ -37,23 +39,32 @@ _NO_NODES: frozenset[NodeId] = frozenset()
 
 
 def read_transaction_log(body: bytes, file: str) -> TransactionLog:
-    """Read a transaction log from a decompressed file."""
+    """Read a transaction log from a decompressed file, its chunk indices on access."""
     root = DirectBuffer(body, file).get_root("TransactionLog")
     return TransactionLog(
         id=SnapshotId(root.read_struct(_T.ID)),
-        updated_chunks=_read_updated_chunks(root),
+        updated_chunks=_open_updated_chunks(root),
         moved_nodes=_read_moves(root),
         **{name: _read_node_set(root, field) for name, field in _NODE_SET_FIELDS.items()},
     )
 
 
 def _read_node_set(root: DirectTable, field: schema.Field) -> frozenset[NodeId]:
-    raw_ids = [raw for (raw,) in root.read_items(field, _NODE_ID)]
-    if not raw_ids:
+    _, count = root.find_vector(field, NodeId.SIZE) or (0, 0)
+    if not count:
         return _NO_NODES
+    raw_ids = [raw for (raw,) in root.read_items(field, _NODE_ID)]
     if any(a >= b for a, b in pairwise(raw_ids)):
         root.buffer.fail(f"its {field.name} must be sorted by id, without duplicates")
     return frozenset(map(NodeId, raw_ids))
+
+
+def _open_updated_chunks(root: DirectTable) -> ChunkIndexColumns:
+    tables = root.get_tables(_T.UPDATED_CHUNKS, "ArrayUpdatedChunks")
+    raw_ids = [table.read_struct(_U.NODE_ID) for table in tables]
+    if any(a >= b for a, b in pairwise(raw_ids)):
+        root.buffer.fail("its arrays with updated chunks must be sorted by id, without duplicates")
+    return LazyChunkIndices(raw_ids, root.buffer.size, partial(_read_updated_chunks, root))
 
 
 def _read_updated_chunks(root: DirectTable) -> ChunkIndexColumns:
@@ -63,8 +74,6 @@ def _read_updated_chunks(root: DirectTable) -> ChunkIndexColumns:
         rows = [read_index(table, schema.ChunkIndices.COORDS) for table in tables]
         # Icechunk orders the chunks of a split array by manifest, unlike the spec.
         arrays.append((array.read_struct(_U.NODE_ID), sorted(rows)))
-    if any(a[0] >= b[0] for a, b in pairwise(arrays)):
-        root.buffer.fail("its arrays with updated chunks must be sorted by id, without duplicates")
     if any(a == b for _, rows in arrays for a, b in pairwise(rows)):
         root.buffer.fail("its updated chunks have duplicates")
     return build_index_columns(root.buffer, arrays, "ChunkIndices")
@@ -72,6 +81,8 @@ def _read_updated_chunks(root: DirectTable) -> ChunkIndexColumns:
 
 def _read_moves(root: DirectTable) -> tuple[MoveOperation, ...]:
     moves = root.get_tables(_T.MOVED_NODES, "MoveOperation", required=False)
+    if not moves:
+        return ()
     try:
         result = tuple(
             [

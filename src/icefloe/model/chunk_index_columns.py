@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from icefloe.model.columns import freeze_columns, to_offsets
 from icefloe.model.ids import NodeId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -72,6 +72,16 @@ class ChunkIndexColumns:
         return f"<{len(self)} chunk indices of {len(self.node_ids)} arrays>"
 
     @property
+    def num_arrays(self) -> int:
+        """The number of arrays."""
+        return len(self.node_ids)
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the coordinates in memory."""
+        return int(self.coords.nbytes)
+
+    @property
     def coord_starts(self) -> NDArray[np.int64]:
         """The start of each array in ``coords``, and the length of ``coords`` as the last entry."""
         return to_offsets(np.diff(self.row_offsets) * self.ndims)
@@ -82,14 +92,11 @@ class ChunkIndexColumns:
 
     def find_array(self, node_id: NodeId) -> int | None:
         """Return the position of an array in ``node_ids``, or None."""
-        if not isinstance(node_id, NodeId):
-            raise InvalidInputError(
-                f"expected a NodeId, got {node_id!r:.80}", kind=ErrorKind.INVALID_SNAPSHOT_ID
-            )
+        raw_id = _require_node_id(node_id)
         position = bisect_left(
-            range(len(self.node_ids)), node_id.raw, key=lambda row: self.node_ids[row].tobytes()
+            range(len(self.node_ids)), raw_id, key=lambda row: self.node_ids[row].tobytes()
         )
-        if position < len(self.node_ids) and self.node_ids[position].tobytes() == node_id.raw:
+        if position < len(self.node_ids) and self.node_ids[position].tobytes() == raw_id:
             return position
         return None
 
@@ -99,6 +106,62 @@ class ChunkIndexColumns:
         flat = self.coords[starts[position] : starts[position + 1]]
         rows = int(self.row_offsets[position + 1] - self.row_offsets[position])
         return flat.reshape(rows, int(self.ndims[position]))
+
+
+class LazyChunkIndices(ChunkIndexColumns):
+    """Chunk indices of a small file: ``raw_ids`` are known, and the columns are read on access.
+
+    ``nbytes`` is the size of the file. Only reading the columns checks the indices.
+    """
+
+    __slots__ = ("_nbytes", "_raw_ids", "_read")
+    _nbytes: int
+    _raw_ids: Sequence[bytes]
+    _read: Callable[[], ChunkIndexColumns]
+
+    def __init__(
+        self, raw_ids: Sequence[bytes], nbytes: int, read: Callable[[], ChunkIndexColumns]
+    ) -> None:
+        object.__setattr__(self, "_raw_ids", raw_ids)
+        object.__setattr__(self, "_nbytes", nbytes)
+        object.__setattr__(self, "_read", read)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            # Python calls this for attributes that are not set.
+            if name in ChunkIndexColumns.__slots__:
+                columns = self._read()
+                for column in ChunkIndexColumns.__slots__:
+                    object.__setattr__(self, column, getattr(columns, column))
+            return object.__getattribute__(self, name)
+
+    def __reduce__(self) -> Any:
+        values = [getattr(self, column) for column in ChunkIndexColumns.__slots__]
+        return ChunkIndexColumns, tuple(values)
+
+    @property
+    def num_arrays(self) -> int:
+        """The number of arrays."""
+        return len(self._raw_ids)
+
+    @property
+    def nbytes(self) -> int:
+        """The size in memory, with that of the file, which is kept."""
+        return 2 * self._nbytes
+
+    def find_array(self, node_id: NodeId) -> int | None:
+        """Return the position of an array in ``node_ids``, or None."""
+        raw_id = _require_node_id(node_id)
+        return self._raw_ids.index(raw_id) if raw_id in self._raw_ids else None
+
+
+def _require_node_id(node_id: NodeId) -> bytes:
+    if not isinstance(node_id, NodeId):
+        raise InvalidInputError(
+            f"expected a NodeId, got {node_id!r:.80}", kind=ErrorKind.INVALID_SNAPSHOT_ID
+        )
+    return node_id.raw
 
 
 def find_row(matrix: NDArray[np.uint32], indices: tuple[int, ...]) -> int | None:

@@ -64,6 +64,8 @@ def rebase(
     Returns the changes to apply to ``theirs.tree``, and the unsolved conflicts. With conflicts, the
     changes are returned as passed.
     """
+    if _is_unrelated(changes, theirs.log):
+        return _replay(base, changes, theirs.tree, {}), []
     unsolved = []
     dropped: dict[NodeId, Conflict] = {}
     for node_id, conflict in _find_conflicts(base, changes, theirs):
@@ -86,6 +88,14 @@ def rebase(
     if unsolved:
         return changes, unsolved
     return _replay(base, changes, theirs.tree, dropped), []
+
+
+def _is_unrelated(changes: ChangeSet, log: TransactionLog) -> bool:
+    """Whether we changed only chunks, and the other commit only chunks of other arrays."""
+    if len(changes.edits) or log.changes_nodes:
+        return False
+    arrays = (*changes.chunks, *changes.adopted)
+    return all(log.updated_chunks.find_array(node_id) is None for node_id in arrays)
 
 
 def _find_conflicts(base: Tree, changes: ChangeSet, theirs: OtherCommit) -> Conflicts:
