@@ -159,7 +159,7 @@ class ConfigSection(Persisted):
         merged = self.copy()
         for name, item in other.__dataclass_fields__.items():
             old, new = getattr(merged, name), getattr(other, name)
-            if new is None:
+            if new is None or (name == "unknown" and not new):
                 continue
             if name == "unknown":
                 changed = {k: v for k, v in new.items() if v is not None or k not in old}
@@ -175,6 +175,8 @@ class ConfigSection(Persisted):
 def _copy_value(value: Any) -> Any:
     if value is None or type(value) in {bool, int, str}:
         return value
+    if type(value) is dict and not value:  # the usual case, in which `deepcopy` takes longer
+        return {}
     return value.copy() if isinstance(value, ConfigSection) else copy.deepcopy(value)
 
 

@@ -160,7 +160,8 @@ def connect(
     """Connect to a repository, merging the default, persisted and user's settings."""
     merged = RepositoryConfig(storage=storage.default_settings())
     for settings in (opened.config, config):
-        merged = merged.merge(settings or RepositoryConfig())
+        if settings is not None:
+            merged = merged.merge(settings)
     storage = storage.with_settings(merged.effective_storage)
     return Connection(storage, opened.refs.generation, merged, credentials, refs=opened.refs)
 
