@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -50,12 +50,13 @@ if TYPE_CHECKING:
     from icefloe.maintenance.limits import ReadLimits
     from icefloe.maintenance.progress import Progress
     from icefloe.maintenance.sweep import DeleteLimits, GCSummary
+    from icefloe.model.repo_info import RepoInfo
     from icefloe.refs.interface import Refs
     from icefloe.storage.interface import Storage
 
 _LOGGER = logging.getLogger(__name__)
 _MAX_ATTEMPTS = 100
-_LISTING_BATCH = 1 << 16
+_LISTING_BATCH = 1 << 12
 
 
 def collect_garbage(
@@ -296,6 +297,8 @@ class _SeparateRefsMarker(_Marker):
 class _SingleObjectMarker(_Marker):
     """One object contains all refs and snapshots and changes atomically: ``repo``, for example."""
 
+    _kept: RepoInfo | None = None
+
     @property
     def _object(self) -> SingleObjectRefs[Any]:
         assert isinstance(self._refs, SingleObjectRefs)  # noqa: S101 - for type checkers
@@ -304,7 +307,7 @@ class _SingleObjectMarker(_Marker):
     def mark(self) -> None:
         # Fetched after the listing, so a snapshot that is in the object but not in the listing is
         # new, and not garbage.
-        self._info = self._object.fetch()
+        self._keep(self._object.fetch())
         if not self._dry_run:
             changes.require_online(self._info)
         newest_first = sorted(self._info.snapshots, key=lambda snapshot: snapshot.flushed_at)[::-1]
@@ -314,15 +317,16 @@ class _SingleObjectMarker(_Marker):
         self._live.add(id_ for id_ in all_ids if id_ in reachable)
         self._live.add((all_ids - garbage) | self._recent, required=False)
         if self._dry_run:
-            _, self._info = retention.collect_snapshots(self._info, garbage, all_ids)
+            _, info = retention.collect_snapshots(self._info, garbage, all_ids)
         else:
-            self._info = self._object.collect_snapshots(garbage, existing=all_ids)
+            info = self._object.collect_snapshots(garbage, existing=all_ids)
+        self._keep(info)
         self._mark_all()
 
     def refresh(self) -> None:
         # In a dry run the object still contains the garbage; keep the simulated state.
         if not self._dry_run:
-            self._info = self._object.fetch()
+            self._keep(self._object.fetch())
             self._mark_all()
 
     def find_live_logs(self) -> AbstractSet[SnapshotId]:
@@ -331,11 +335,16 @@ class _SingleObjectMarker(_Marker):
         }
         return self._live.snapshots | pruned
 
+    def _keep(self, info: RepoInfo) -> None:
+        """Keep a state with its snapshots decoded; those of a file are decoded by each loop."""
+        if info is not self._kept:
+            self._kept, self._info = info, replace(info, snapshots=tuple(info.snapshots))
+
     def _mark_all(self) -> None:
         self._live.add(snapshot.id for snapshot in self._info.snapshots)
 
 
 def _build_id_set(ids: AbstractSet[ObjectId], kind: type[ObjectId]) -> IdSet:
     id_set = IdSet()
-    id_set.add(to_id_rows(sorted(ids), kind))
+    id_set.add(to_id_rows(list(ids), kind))
     return id_set

@@ -8,9 +8,8 @@ from typing import TypeAlias
 from icefloe.errors import ErrorKind, InvalidInputError
 
 
-def _require(condition: bool, message: str) -> None:  # noqa: FBT001
-    if not condition:
-        raise InvalidInputError(message, kind=ErrorKind.INVALID_BYTE_RANGE)
+def _make_error(message: str) -> InvalidInputError:
+    return InvalidInputError(message, kind=ErrorKind.INVALID_BYTE_RANGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +21,7 @@ class Bounded:
 
     def __post_init__(self) -> None:
         if not 0 <= self.start <= self.end:
-            raise InvalidInputError(
-                f"byte range: expected 0 <= start <= end, got {self}",
-                kind=ErrorKind.INVALID_BYTE_RANGE,
-            )
+            raise _make_error(f"byte range: expected 0 <= start <= end, got {self}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +31,8 @@ class From:
     start: int
 
     def __post_init__(self) -> None:
-        _require(self.start >= 0, f"the start of a byte range must not be negative: {self}")
+        if self.start < 0:
+            raise _make_error(f"the start of a byte range must not be negative: {self}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +42,8 @@ class Last:
     length: int
 
     def __post_init__(self) -> None:
-        _require(self.length >= 0, f"the length of a byte range must not be negative: {self}")
+        if self.length < 0:
+            raise _make_error(f"the length of a byte range must not be negative: {self}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +53,8 @@ class Until:
     skipped: int
 
     def __post_init__(self) -> None:
-        _require(self.skipped >= 0, f"the number of skipped bytes must not be negative: {self}")
+        if self.skipped < 0:
+            raise _make_error(f"the number of skipped bytes must not be negative: {self}")
 
 
 ByteRange: TypeAlias = Bounded | From | Last | Until
@@ -70,13 +69,16 @@ def resolve(byte_range: ByteRange | None, size: int) -> Bounded:
         case None:
             return Bounded(0, size)
         case Bounded(start, end):
-            _require(end <= size, f"bytes {start} to {end} exceed the object of {size} bytes")
+            if end > size:
+                raise _make_error(f"bytes {start} to {end} exceed the object of {size} bytes")
             return byte_range
         case From(start):
-            _require(start <= size, f"byte {start} is after the end of the object of {size} bytes")
+            if start > size:
+                raise _make_error(f"byte {start} is after the end of the object of {size} bytes")
             return Bounded(start, size)
         case Last(length):
             return Bounded(max(0, size - length), size)
         case Until(skipped):
-            _require(skipped <= size, f"cannot skip {skipped} of the object's {size} bytes")
+            if skipped > size:
+                raise _make_error(f"cannot skip {skipped} of the object's {size} bytes")
             return Bounded(0, size - skipped)

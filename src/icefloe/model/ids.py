@@ -48,7 +48,7 @@ class ObjectId:
     raw: bytes
 
     def __init__(self, raw: bytes) -> None:
-        if not isinstance(raw, bytes | bytearray | memoryview):
+        if type(raw) is not bytes and not isinstance(raw, bytes | bytearray | memoryview):
             raise InvalidInputError(
                 f"expected the bytes of a {type(self).__name__}, got a {type(raw).__name__}; "
                 f"{type(self).__name__}.parse reads its text",

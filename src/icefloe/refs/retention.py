@@ -126,6 +126,8 @@ def collect_snapshots(
     computed. Raises `ConflictError` of kind ``REPO_INFO_UPDATED`` if a branch, a tag or a newer
     snapshot now refers to a dropped snapshot.
     """
+    if not dropped:
+        return GCRan(), info
     tips = {*info.branches.values(), *info.tags.values()}
     infos = {snapshot.id: snapshot for snapshot in info.snapshots}
     parents = {snapshot.parent_id for snapshot in infos.values() if snapshot.id not in existing}

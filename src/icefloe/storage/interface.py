@@ -16,7 +16,7 @@ import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self, TypeAlias
 
 from icefloe.model.byte_range import Bounded
 
@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from icefloe.model.storage_settings import StorageSettings
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
+# Named tuples, which are made faster than dataclasses: a listing has one of each for every object.
+
+
+class Version(NamedTuple):
     """Opaque version of an object, for conditional puts."""
 
     etag: str | None = None
@@ -43,8 +45,7 @@ def is_same_version(version: Version, other: Version) -> bool:
     return version.etag is not None and version.etag == other.etag
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectInfo:
+class ObjectInfo(NamedTuple):
     """Metadata of an object."""
 
     key: str
