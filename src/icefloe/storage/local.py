@@ -37,7 +37,7 @@ import os
 import stat
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
 from itertools import groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -158,7 +158,7 @@ class LocalStorage(Storage):
         self._directories_for_fresh: set[str] = set()
         self._write_back: Final = WriteBack()
 
-    @property
+    @cached_property
     def url(self) -> str:
         return Path(self._root).as_uri()
 
