@@ -20,6 +20,7 @@ from zarr.storage import MemoryStore
 
 from icefloe.repository import Repository
 from icefloe.storage import in_memory_storage
+from icefloe.store import codec_pipeline
 from icefloe.store.codec_pipeline import SMALL, SmallChunkPipeline
 
 ZARR_DEFAULT = "zarr.core.codec_pipeline.BatchedCodecPipeline"
@@ -72,9 +73,19 @@ def work(array: Any, dtype: str) -> list[Any]:
 @pytest.mark.parametrize("codecs", CODECS)
 @pytest.mark.parametrize("dtype, fill", [(d, fill) for d in FILLS for fill in FILLS[d]])
 @pytest.mark.parametrize("write_empty", [False, True])
+@pytest.mark.parametrize("in_threads", [False, True])
 def test_bytes_and_values_are_those_of_zarrs_own_pipeline(
-    codecs: str, dtype: str, fill: Any, *, write_empty: bool
+    monkeypatch: pytest.MonkeyPatch,
+    codecs: str,
+    dtype: str,
+    fill: Any,
+    *,
+    write_empty: bool,
+    in_threads: bool,
 ) -> None:
+    if in_threads:
+        monkeypatch.setattr(codec_pipeline, "SMALL", 0)
+        monkeypatch.setattr(codec_pipeline, "SMALL_UNCOMPRESSED", 0)
     session = Repository.create(in_memory_storage()).writable_session("main")
     stores = {"direct": session.store, "zarr": MemoryStore()}
     stored, read = {}, {}
