@@ -63,7 +63,7 @@ class Header:
 def read_header(data: bytes | memoryview, file: str) -> Header:
     """Read the header of a metadata file."""
     head = bytes(data[:HEADER_SIZE])
-    if head[: len(MAGIC)] != MAGIC[: len(head)] or len(head) < len(MAGIC):
+    if not head.startswith(MAGIC):
         problem = "not a metadata file: it does not start with ICE🧊CHUNK"
         raise _envelope_error(problem, file)
     if len(head) < HEADER_SIZE:
