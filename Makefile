@@ -31,7 +31,7 @@ timed = @start=$$(date +%s); $(2); code=$$?; seconds=$$(($$(date +%s) - start));
 	echo "$(1) took $$((seconds / 60)) min $$((seconds % 60)) s"; exit $$code
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test full coverage clusters oldest pandas3 spark-versions check lint format types layers \
+.PHONY: help demo quick test again full coverage clusters oldest pandas3 spark-versions check lint format types layers \
 	hooks bench fuzz wheel clean
 
 help: ## List the targets
@@ -50,14 +50,17 @@ $(READY): pyproject.toml
 demo: $(READY) ## A year of NetCDF files on Spark: from files to a query and a plot; GENERATION=draft
 	@MPLBACKEND=agg $(BIN)/python demo/demo.py 365 $(GENERATION)
 
-quick: $(READY) ## Style, types, layers and fast tests: under two minutes on two cores
+quick: $(READY) ## Style, types, layers and fast tests: about four minutes on two cores
 	$(call timed,make quick,$(MAKE) --no-print-directory check && $(QUICK))
 	@echo "Left out: tests that need servers, Spark or Icechunk processes, state machines and races, and"
 	@echo "$(filter-out $(QUICK_TESTS) tests/conftest.py tests/golden tests/support tests/oldest.txt,$(wildcard tests/*[!_]))"
 
-test: $(READY) ## All tests except clusters, with coverage: about 15 minutes on two cores
-	@echo "make test takes about 15 minutes on two cores (make quick: under two)"
+test: $(READY) ## All tests except clusters, with coverage: about 20 minutes on two cores
+	@echo "make test takes about 20 minutes on two cores (make quick: four)"
 	$(call timed,make test,COVERAGE_CORE=sysmon $(BIN)/python -m pytest -n 2 --ignore tests/clusters --cov)
+
+again: $(READY) ## The tests that failed last, one at a time
+	$(call timed,make again,$(BIN)/python -m pytest -n 0 --last-failed --last-failed-no-failures none)
 
 full: $(READY) ## All tests, with the combinations that make test leaves out
 	$(call timed,make full,$(BIN)/python -m pytest -n 2 --full --ignore tests/clusters $(FULL))

@@ -51,7 +51,10 @@ def test_never_more_requests_than_icechunk(
     ]
     assert not more, measured
     documented = read_table(spec_version)
-    assert icefloe == {name: ours for name, (ours, _) in documented.items()}, measured
+    for name, (ours, _) in documented.items():
+        assert icefloe[name].requests == ours.requests, measured
+        # On a busy machine, a request that could be concurrent may start late.
+        assert abs(icefloe[name].sequential - ours.sequential) <= 2, measured
     if f"Icechunk {version('icechunk')}" in PAGE:
         for name, (_, theirs) in documented.items():
             # Concurrent tasks of Icechunk may fetch the same file twice.

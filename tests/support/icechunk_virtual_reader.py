@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from datetime import UTC, datetime
 from importlib import import_module
@@ -56,3 +57,5 @@ def _outcome(store: Any, key: str, reference: list[Any]) -> str:
 
 if __name__ == "__main__":
     json.dump(outcomes(json.load(sys.stdin)), sys.stdout)
+    sys.stdout.flush()
+    os._exit(0)  # Icechunk's threads may crash while Python shuts down

@@ -26,6 +26,7 @@ from icefloe.errors import (
 from icefloe.model.chunk_payload import ChunkKind, LastModified
 from icefloe.virtual import LoadedArray, VirtualArray, VirtualChunkContainer, parse
 from support.generations import GENERATION_NAMES
+from support.kerchunk_references import make_references
 from support.netcdf_archives import (
     Place,
     assert_same,
@@ -278,19 +279,10 @@ def test_damaged_zarr(tmp_path: Path) -> None:
 # -- Kerchunk
 
 
-def _kerchunk(path: Path, inline_threshold: int = 300) -> dict[str, Any]:
-    from kerchunk.hdf import SingleHdf5ToZarr  # noqa: PLC0415
-
-    made: dict[str, Any] = SingleHdf5ToZarr(
-        str(path), path.as_uri(), inline_threshold=inline_threshold
-    ).translate()
-    return made
-
-
 def test_kerchunk_json(place: Place) -> None:
     """Kerchunk references, including inline ones, read as the file."""
     path = write_simple(place.folder / "a.nc", days=4, fill=-5.0)
-    refs = _kerchunk(path, inline_threshold=40)
+    refs = make_references(path, inline_threshold=40)
     assert any(isinstance(value, str) for key, value in refs["refs"].items() if ".z" not in key)
     (place.folder / "a.json").write_text(json.dumps(refs))
     dataset = parse(place.folder / "a.json")
@@ -368,7 +360,7 @@ def test_references_do_not_reach_out_on_their_own(tmp_path: Path) -> None:
     data = write_simple(tmp_path / "private" / "a.nc")
     (tmp_path / "refs").mkdir()
     path = tmp_path / "refs" / "a.json"
-    path.write_text(json.dumps(_kerchunk(data, inline_threshold=0)))
+    path.write_text(json.dumps(make_references(data, inline_threshold=0)))
     with pytest.raises(
         InvalidInputError, match=r"a\.json refers to .*private.*containers="
     ) as caught:
@@ -388,7 +380,7 @@ def test_kerchunk_parquet(place: Place) -> None:
     from fsspec.implementations.reference import LazyReferenceMapper  # noqa: PLC0415
 
     path = write_simple(place.folder / "a.nc", days=30, chunks=(2, 4))
-    refs = _kerchunk(path)["refs"]
+    refs = make_references(path)["refs"]
     folder = place.folder / "a.parq"
     made = LazyReferenceMapper.create(
         str(folder), fs=fsspec.filesystem("file"), record_size=4, engine="pyarrow"

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pytest
 import xarray
 from fsspec.implementations.reference import LazyReferenceMapper
-from kerchunk.hdf import SingleHdf5ToZarr
 
 import icefloe
 from icefloe.pipeline.jobs.append import append
 from icefloe.pipeline.jobs.ingest import ingest
 from icefloe.pipeline.jobs.virtualize import virtualize
 from icefloe.pipeline.report import Report
+from support.kerchunk_references import make_references
 from support.netcdf_files import assert_icechunk_agrees, dataset
 
 if TYPE_CHECKING:
@@ -65,8 +65,7 @@ def references(made: xarray.Dataset, path: Path) -> dict[str, Any]:
     made["t2m"].encoding |= {"chunksizes": (1, 3, 2), "zlib": True}
     data = path.with_suffix(".nc")
     made.to_netcdf(data, engine="h5netcdf")
-    found: dict[str, Any] = SingleHdf5ToZarr(str(data), data.as_uri()).translate()
-    return found
+    return make_references(data)
 
 
 def kerchunk_json(made: xarray.Dataset, path: Path) -> Path:
