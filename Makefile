@@ -21,6 +21,7 @@ QUICK := ICEFLOE_HYPOTHESIS=quick $(BIN)/python -m pytest -q -n 2 --quick $(QUIC
 # The tests that depend on versions of Python, zarr, Icechunk, VirtualiZarr and PySpark.
 OLDEST_TESTS := tests/model tests/facade tests/compat tests/store tests/virtual tests/test_golden.py \
 	tests/interop/test_same_bytes.py tests/transaction/test_moves.py tests/spark tests/pipeline/jobs
+AGAIN ?= $(BIN)/python
 # `make full FULL='-m full'` runs only what `make test` leaves out.
 FULL ?=
 PANDAS3 := $(VENV)/pandas3
@@ -60,7 +61,7 @@ test: $(READY) ## All tests except clusters, with coverage: about 20 minutes on 
 	$(call timed,make test,COVERAGE_CORE=sysmon $(BIN)/python -m pytest -n 2 --ignore tests/clusters --cov)
 
 again: $(READY) ## The tests that failed last, one at a time
-	$(call timed,make again,$(BIN)/python -m pytest -n 0 --last-failed --last-failed-no-failures none)
+	$(call timed,make again,$(AGAIN) -m pytest -n 0 --last-failed --last-failed-no-failures none)
 
 full: $(READY) ## All tests, with the combinations that make test leaves out
 	$(call timed,make full,$(BIN)/python -m pytest -n 2 --full --ignore tests/clusters $(FULL))
