@@ -70,7 +70,7 @@ coverage: $(READY) ## The tests of make quick with the lines they miss
 	$(call timed,make coverage,COVERAGE_CORE=sysmon $(QUICK) --cov --cov-report=term-missing:skip-covered)
 
 clusters: $(READY) ## Jobs on Spark Connect and a standalone cluster with failing workers
-	$(call timed,make clusters,$(BIN)/python -m pytest tests/clusters)
+	$(call timed,make clusters,$(BIN)/python -m pytest --timeout 1800 tests/clusters)
 
 oldest: $(READY) ## The tests that depend on versions, on Python 3.11 with the oldest libraries
 	$(call timed,make oldest,$(OLDEST) -m pytest -n 2 $(OLDEST_TESTS))
