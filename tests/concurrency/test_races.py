@@ -136,7 +136,7 @@ def test_two_creators(place: Place, generation: str) -> None:
 
 
 def test_creators_of_different_generations(place: Place) -> None:
-    """Whoever creates a repository of another generation at the same time is refused."""
+    """A concurrent creator of a repository of another generation is refused."""
     racers = [Racers(range(2), 0, generation) for generation in ("v1", "v2", "sequence")]
     assert sorted(race(place, *racers)) == ["created"] + ["refused"] * 5
     repository = Repository.open(place.storage)

@@ -118,6 +118,7 @@ def test_declined() -> None:
 
 
 def test_files_with_compressed_locations_are_declined() -> None:
+    """Their references need the dictionary in the root, which is not copied."""
     virtual: Chunks = {
         (number,): VirtualChunkRef(f"s3://bucket/{number}.nc", 0, 1) for number in range(600)
     }
@@ -138,6 +139,7 @@ def test_values_that_cannot_be_stored_are_declined() -> None:
 
 
 def test_files_are_as_large_as_those_written_in_full() -> None:
+    """Repeated insertions leave no unused bytes behind."""
     chunks = make_chunks(*range(0, 400, 2))
     file = open_manifest_file(
         encode_manifest(make_manifest(0, chunks), spec_version=2), KEY, spec_version=2

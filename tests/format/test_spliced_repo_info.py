@@ -271,6 +271,7 @@ def get_body_size(file: bytes) -> int:
 
 
 def test_a_snapshot_id_occurs_once() -> None:
+    """A snapshot with the id of another one is refused before anything is written."""
     state = decode_repo_info(encode_repo_info(make_history(5)), "a file")
     duplicate = state.with_snapshot(state.snapshots[0])
     changed = changes.record(
