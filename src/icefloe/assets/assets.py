@@ -24,7 +24,6 @@ from icefloe.model.lazy_nodes import LazyNodes
 from icefloe.model.manifest import Manifest
 from icefloe.model.ref_finder import IndexedRefs
 from icefloe.model.snapshot import ManifestFileInfo
-from icefloe.model.transaction_log import NODE_SETS
 from icefloe.model.tree import Tree
 from icefloe.storage.interface import Create, Fresh
 
@@ -475,6 +474,6 @@ def _estimate_tree_bytes(tree: Tree) -> int:
 
 
 def _estimate_log_bytes(log: TransactionLog) -> int:
-    num_nodes = sum(len(getattr(log, name)) for name in NODE_SETS) + len(log.moved_nodes)
+    num_nodes = sum(map(len, log.node_sets)) + len(log.moved_nodes)
     num_nodes += log.updated_chunks.num_arrays
     return log.updated_chunks.nbytes + (num_nodes + 1) * _BYTES_PER_ENTRY

@@ -119,7 +119,7 @@ def encode_transaction_log(
             f"transaction log {log.id} moves several nodes to one path",
             kind=ErrorKind.SERIALIZATION,
         )
-    num_nodes = sum([len(getattr(log, name)) for name in NODE_SETS])
+    num_nodes = sum(map(len, log.node_sets))
     num_rows = num_nodes + len(log.moved_nodes) + len(log.updated_chunks)
     if is_small(num_rows):
         with suppress(*UNFIT):

@@ -47,6 +47,18 @@ class TransactionLog:
     moved_nodes: tuple[MoveOperation, ...] = ()
 
     @property
+    def node_sets(self) -> tuple[frozenset[NodeId], ...]:
+        """The fields that are sets of node ids."""
+        return (
+            self.new_groups,
+            self.new_arrays,
+            self.deleted_groups,
+            self.deleted_arrays,
+            self.updated_groups,
+            self.updated_arrays,
+        )
+
+    @property
     def changes_nodes(self) -> bool:
         """Whether nodes changed, and not only chunks."""
-        return bool(self.moved_nodes) or any(getattr(self, name) for name in NODE_SETS)
+        return bool(self.moved_nodes) or any(self.node_sets)

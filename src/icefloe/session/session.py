@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from icefloe.conflicts import ConflictSolver
     from icefloe.containers.dependencies import Dependencies
     from icefloe.containers.virtual_refs import RefsPart, VirtualRef
+    from icefloe.model.chunk_payload import ChunkPayload
     from icefloe.model.ids import SnapshotId
     from icefloe.model.manifest import ArrayManifest
     from icefloe.model.snapshot import SnapshotInfo, SnapshotLinks
@@ -571,7 +572,7 @@ class Session:
                 or any(logs[log_id].changes_nodes for log_id in links.log_ids)
             )
             tree = assets.fetch_tree(links.id) if is_needed else base
-            get_payload = self.connection.begin_transaction(links.id).get_payload
+            get_payload = partial(self._fetch_payload, links.id)
             changes, numbers = self.transaction.plan_numbers(tree)
             for log_id in links.log_ids:
                 theirs = OtherCommit(logs[log_id], tree, get_payload)
@@ -760,6 +761,11 @@ class Session:
                 kind=ErrorKind.REBASE_TX_LOG_PRUNED,
             ) from error
         return dict(zip(parents, logs, strict=True))
+
+    def _fetch_payload(
+        self, snapshot_id: SnapshotId, path: Path, indices: tuple[int, ...]
+    ) -> ChunkPayload | None:
+        return self.connection.begin_transaction(snapshot_id).get_payload(path, indices)
 
     def _relabel(
         self,

@@ -59,7 +59,7 @@ def diff_across_history(
     touched: set[NodeId] = set()
     chunks: dict[NodeId, list[NDArray[np.uint32]]] = {}
     for log in logs:
-        touched = touched.union(*(getattr(log, name) for name in NODE_SETS))
+        touched = touched.union(*log.node_sets)
         touched |= {move.node_id for move in log.moved_nodes}
         for position, node_id in enumerate(log.updated_chunks.iter_node_ids()):
             chunks.setdefault(node_id, []).append(log.updated_chunks.get_coords(position))

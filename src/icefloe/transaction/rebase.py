@@ -61,11 +61,11 @@ def rebase(
 ) -> tuple[ChangeSet, list[Conflict]]:
     """Replay changes on top of one commit.
 
-    Returns the changes to apply to ``theirs.tree``, and the unsolved conflicts. With conflicts, the
-    changes are returned as passed.
+    Returns the changes to apply to ``theirs.tree``, and the unsolved conflicts. With conflicts, and
+    if both changed only chunks of different arrays, the changes are returned as passed.
     """
     if _is_unrelated(changes, theirs.log):
-        return _replay(base, changes, theirs.tree, {}), []
+        return changes, []
     unsolved = []
     dropped: dict[NodeId, Conflict] = {}
     for node_id, conflict in _find_conflicts(base, changes, theirs):

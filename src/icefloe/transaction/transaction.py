@@ -522,7 +522,8 @@ class Transaction:
     ) -> None:
         """Replace the base snapshot and the changes; ``numbers`` are those of `plan_numbers`."""
         with self.lock:
-            self._add_numbers(numbers or {})
+            if numbers:
+                self._add_numbers(numbers)
             self.base_id = snapshot_id
             self.changes = changes
             self._unnumbered.clear()
