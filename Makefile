@@ -20,7 +20,8 @@ QUICK := ICEFLOE_HYPOTHESIS=quick $(BIN)/python -m pytest -q -n 2 --quick $(QUIC
 	$(addprefix --ignore ,$(QUICK_SKIPS))
 # The tests that depend on versions of Python, zarr, Icechunk, VirtualiZarr and PySpark.
 OLDEST_TESTS := tests/model tests/facade tests/compat tests/store tests/virtual tests/test_golden.py \
-	tests/interop/test_same_bytes.py tests/transaction/test_moves.py tests/spark tests/pipeline/jobs
+	tests/interop/test_same_bytes.py tests/transaction/test_moves.py tests/spark tests/pipeline/jobs \
+	--ignore tests/pipeline/jobs/test_generations_on_spark.py
 AGAIN ?= $(BIN)/python
 # `make full FULL='-m full'` runs only what `make test` leaves out.
 FULL ?=
