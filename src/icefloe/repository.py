@@ -41,7 +41,11 @@ from icefloe.refs.creation import create_refs, require_clean_root, require_no_re
 from icefloe.refs.lookup import find_snapshot, find_snapshot_at
 from icefloe.refs.opening import RefsAtOpening, fetch_generation, fetch_spec_version, open_refs
 from icefloe.refs.retention import ExpirationPolicy
-from icefloe.refs.store_root import add_store_root, require_no_store_root
+from icefloe.refs.store_root import (
+    add_store_root,
+    get_state_storage,
+    require_no_store_root,
+)
 from icefloe.session import Session
 from icefloe.session.connection import connect
 from icefloe.snapshots import AncestryGraph, ManifestFileInfo, SnapshotInfo
@@ -186,8 +190,8 @@ class Repository:
         _require_config(config)
         new_generation = _choose_generation(generation, spec_version)
         require_no_store_root(attributed_storage, new_generation)
-        if store_root is not None:
-            require_no_repository(storage)  # of another generation
+        if attributed_storage.store_root_url is not None:
+            require_no_repository(get_state_storage(attributed_storage))  # of another generation
         if check_clean_root:
             require_clean_root(attributed_storage)
         custom_config = None if config is None or config == RepositoryConfig() else config.copy()
@@ -218,13 +222,14 @@ class Repository:
             If the location contains no repository.
         """
         warn_about_missing_credentials(authorize_virtual_chunk_access)
-        state_storage, storage = storage, _add_store_root(storage, store_root, attribution)
+        storage = _add_store_root(storage, store_root, attribution)
         _require_config(config)
         try:
             opened = open_refs(storage)
         except RepositoryNotFoundError:
-            if store_root is not None:
-                require_no_store_root(storage, fetch_generation(state_storage) or DRAFT)
+            if storage.store_root_url is not None:
+                generation = fetch_generation(get_state_storage(storage))
+                require_no_store_root(storage, generation or DRAFT)
             raise
         connection = connect(storage, opened, config, authorize_virtual_chunk_access)
         _LOGGER.debug("opened %s, generation %s", storage.url, connection.generation.name)

@@ -77,3 +77,22 @@ def test_help() -> None:
         "icefloe convert weather weather-v1 --to v1 --dry-run"
         in icefloe("convert", "--help").stdout
     )
+
+
+def test_store_root(tmp_path: Path) -> None:
+    """URLs with ``?store_root=`` name a target with two roots, which other commands then read."""
+    repository, _ = make_history(tmp_path / "source", "v2")
+    root = (tmp_path / "data").as_uri()
+    target = f"{(tmp_path / 'state').as_uri()}?store_root={root}"
+    assert icefloe("convert", tmp_path / "source", target, "--to", "draft").stdout.startswith(
+        "converted file://"
+    )
+    assert {path.name for path in (tmp_path / "state").iterdir()} == {"config.yaml", "state.json"}
+    back = tmp_path / "back"
+    icefloe("convert", target, back, "--to", "v2")
+    converted = Repository.open(LocalStorage(back))
+    assert list(read_everything(converted).values()) == list(read_everything(repository).values())
+    commits = json.loads(icefloe("history", target, "--json").stdout)
+    assert len(commits) == len(list(repository.ancestry(branch="main")))
+    error = icefloe("history", tmp_path / "state", code=1).stderr
+    assert "?store_root=" in error

@@ -27,7 +27,13 @@ from icefloe.model.config import RepositoryConfig, RepoUpdateRetryConfig
 from icefloe.model.ids import INITIAL_SNAPSHOT_ID
 from icefloe.model.storage_settings import StorageRetriesSettings
 from icefloe.refs import create_refs, open_refs
-from icefloe.storage import LocalStorage, MemoryStorage, Overwrite, UpdateIfMatch
+from icefloe.storage import (
+    LocalStorage,
+    MemoryStorage,
+    Overwrite,
+    UpdateIfMatch,
+    storage_from_url,
+)
 from support import SUPPORT, warm_python
 from support.counting_refs_storage import CountingStorage
 from support.ref_snapshots import write_snapshot
@@ -350,6 +356,19 @@ class TestStoreRoot:
         same = LocalStorage(tmp_path / "state")
         with pytest.raises(InvalidInputError, match="leave it out"):
             icefloe.Repository.create(state, generation="draft", store_root=same)
+
+    def test_roots_in_a_url(self, repo: icefloe.Repository, state: Storage, data: Storage) -> None:
+        """A URL can name both roots, for everything that takes URLs; then there is no argument."""
+        storage = storage_from_url(f"{state.url}?store_root={data.url}")
+        assert read_array(icefloe.Repository.open(storage).readonly_session("main")) == [7, 7]
+        with pytest.raises(InvalidInputError, match="given twice"):
+            icefloe.Repository.open(storage, store_root=data)
+        with pytest.raises(InvalidInputError, match="leave it out"):
+            storage_from_url(f"{state.url}?store_root={state.url}")
+        with pytest.raises(AlreadyExistsError):
+            icefloe.Repository.create(storage, generation="draft")
+        with pytest.raises(InvalidInputError, match="only the generation draft"):
+            icefloe.Repository.create(storage, generation="v2")
 
     def test_garbage_collection(
         self, repo: icefloe.Repository, state: Storage, data: Storage

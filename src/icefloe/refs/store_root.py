@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING
 
 from icefloe.errors import ErrorKind, FormatError, InvalidInputError
 from icefloe.format.generation import DRAFT
-from icefloe.format.keys import CONFIG, STATE
+from icefloe.format.keys import STATE
 from icefloe.storage.interface import Storage
 from icefloe.storage.split_root import SplitRootStorage
 
 if TYPE_CHECKING:
     from icefloe.format.generation import Generation
-
-_STATE_KEYS = frozenset((CONFIG, STATE))
 
 
 def add_store_root(storage: Storage, store_root: Storage | None) -> Storage:
@@ -28,12 +26,12 @@ def add_store_root(storage: Storage, store_root: Storage | None) -> Storage:
         raise InvalidInputError(
             f"store_root must be a Storage, not {store_root!r:.80}", kind=ErrorKind.STORAGE_CONFIG
         )
-    if store_root.url == storage.url and store_root.url != "memory://":
-        raise InvalidInputError(
-            f"store_root is the location of the state itself, {storage.url}: leave it out",
-            kind=ErrorKind.STORAGE_CONFIG,
-        )
-    return SplitRootStorage(storage, store_root, _STATE_KEYS)
+    return SplitRootStorage(storage, store_root)
+
+
+def get_state_storage(storage: Storage) -> Storage:
+    """Return the storage of the state of a repository, without its ``store_root``."""
+    return storage.state if isinstance(storage, SplitRootStorage) else storage
 
 
 def require_no_store_root(storage: Storage, generation: Generation) -> None:
@@ -56,7 +54,8 @@ def require_store_root(recorded: str | None, storage: Storage) -> None:
     if passed is None:
         raise FormatError(
             f"it has a store_root that the caller did not pass, {recorded!r}: if you trust this "
-            "location, pass its storage as the argument store_root",
+            "location, pass its storage as the argument store_root, or append "
+            "?store_root=URL to the URL of the repository",
             file=STATE,
         )
     actual = "names none: leave it out" if recorded is None else f"names {recorded!r}"

@@ -7,6 +7,7 @@ immediately.
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
@@ -23,6 +24,7 @@ from icefloe.storage.local import LocalStorage
 from icefloe.storage.memory import MemoryStorage
 from icefloe.storage.object_store import HttpStorage, ObjectStorage
 from icefloe.storage.places import AzurePlace, GcsPlace, Headers, HttpPlace, S3Place
+from icefloe.storage.split_root import SplitRootStorage
 from icefloe.storage.urls import redact_url, require_no_secrets, split_url
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from icefloe.storage.interface import Storage
 
 _TIGRIS_ENDPOINT: Final = "https://t3.storage.dev"
+_STORE_ROOT: Final = re.compile(r"(.+?)[?&]store_root=(.*)")
 
 
 def in_memory_storage() -> MemoryStorage:
@@ -454,7 +457,8 @@ def storage_from_url(url: str) -> Storage:
     ``s3://bucket/prefix`` (``AWS_`` variables, including ``AWS_ENDPOINT_URL``),
     ``gs://bucket/prefix``, ``az://container/prefix``
     (``AZURE_STORAGE_ACCOUNT_NAME``), ``abfss://container@account.dfs.core.windows.net/prefix``,
-    ``http://`` and ``https://`` (read-only), and ``memory://``.
+    ``http://`` and ``https://`` (read-only), and ``memory://``. ``?store_root=URL`` at the end of a
+    URL names the root of all other files of a repository of generation ``draft``.
     """
     if not url:
         raise _config_error(
@@ -463,6 +467,8 @@ def storage_from_url(url: str) -> Storage:
         )
     if "://" not in url:
         return local_filesystem_storage(url)
+    if split_roots := _STORE_ROOT.fullmatch(url):
+        return SplitRootStorage(*map(storage_from_url, split_roots.groups()))
     parts = split_url(url)
     if parts.scheme in {"http", "https"}:
         return http_storage(url)

@@ -5,9 +5,15 @@ from __future__ import annotations
 import copy
 from contextlib import suppress
 from heapq import merge
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
-from icefloe.errors import AbsentOrDeniedError, ObjectNotFoundError, ReadOnlyError
+from icefloe.errors import (
+    AbsentOrDeniedError,
+    ErrorKind,
+    InvalidInputError,
+    ObjectNotFoundError,
+    ReadOnlyError,
+)
 from icefloe.storage.forwarding import ForwardingStorage
 from icefloe.storage.interface import AbandonedUploads, Fresh, ObjectInfo, Overwrite, PutMode
 
@@ -19,6 +25,10 @@ if TYPE_CHECKING:
     from icefloe.storage.interface import Fetched, Storage, Version
 
 
+# The files of generation draft that change (docs/format/draft.md).
+STATE_KEYS: Final = frozenset(("config.yaml", "state.json"))
+
+
 class SplitRootStorage(ForwardingStorage):
     """Sends requests for ``state_keys`` to ``state``, and all others to ``data``.
 
@@ -27,10 +37,25 @@ class SplitRootStorage(ForwardingStorage):
     and ``state_keys`` in the root of ``data``, are neither read nor listed.
     """
 
-    def __init__(self, state: Storage, data: Storage, state_keys: frozenset[str]) -> None:
+    def __init__(
+        self, state: Storage, data: Storage, state_keys: frozenset[str] = STATE_KEYS
+    ) -> None:
+        if data.url == state.url and data.url != "memory://":
+            problem = f"store_root is the location of the state itself, {state.url}: leave it out"
+        elif state.store_root_url is not None or data.store_root_url is not None:
+            problem = f"{state.url}: store_root is given twice"
+        else:
+            problem = None
+        if problem is not None:
+            raise InvalidInputError(problem, kind=ErrorKind.STORAGE_CONFIG)
         super().__init__(data)
         self._state = state
         self._state_keys = state_keys
+
+    @property
+    def state(self) -> Storage:
+        """The storage of ``state_keys``."""
+        return self._state
 
     @property
     def url(self) -> str:
