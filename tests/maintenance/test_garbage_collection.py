@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 import zarr
 
-from icefloe.errors import ErrorKind, ObjectNotFoundError, ReadOnlyError, StorageError
+from icefloe.errors import ErrorKind, FormatError, ObjectNotFoundError, ReadOnlyError, StorageError
 from icefloe.format.generation import V2, get_generation
 from icefloe.maintenance.garbage_collection import collect_garbage
 from icefloe.maintenance.limits import ReadLimits
@@ -19,7 +19,7 @@ from icefloe.maintenance.progress import Phase, Step
 from icefloe.maintenance.sweep import DeleteLimits, GCSummary
 from icefloe.model.config import PackingConfig, RepositoryConfig
 from icefloe.repository import Repository
-from icefloe.storage import LocalStorage, MemoryStorage
+from icefloe.storage import LocalStorage, MemoryStorage, Overwrite
 from icefloe.storage.forwarding import ForwardingStorage
 from icefloe.storage.latency import LatencyStorage
 from support import SUPPORT
@@ -314,6 +314,47 @@ def test_manifests_are_read_until_no_chunk_is_in_doubt(generation: str) -> None:
     snapshots = kinds.layout.snapshots
     assert len([key for key in counting.keys("get") if snapshots.parse_name(key)]) == 5
     assert counting.most_at_once("list") == 4
+
+
+def test_ancestors_are_read_ahead() -> None:
+    """In version 1, ancestors are read concurrently, each once, with a bounded surplus."""
+    storage = MemoryStorage()
+    repository = Repository.create(storage, UNPACKED, generation="v1")
+    for number in range(40):
+        commit(repository, "a", 0, number + 1)
+    live = {info.id for info in repository.ancestry(branch="main")}
+    for number in range(60):  # garbage that is newer than all ancestors
+        commit(repository, "a", 1, number + 1)
+    tip = next(info.id for info in repository.ancestry(branch="main") if info.id in live)
+    newest = repository.lookup_branch("main")
+    repository.reset_branch("main", tip)
+    storage.put(f"snapshots/{newest}", b"damaged garbage", Overwrite())
+    counting = CountingStorage(LatencyStorage(storage, read_latency_ms=1))
+    summary = collect_garbage(counting, get_generation("v1"), older_than=_now())
+    assert summary.snapshots_deleted == 60
+    read = [key.removeprefix("snapshots/") for key in counting.keys("get") if "snapshots/" in key]
+    assert len(read) == len(set(read))
+    assert live <= set(read)
+    assert len(read) <= len(live) + 32
+    counting.forget()
+    assert collect_garbage(counting, get_generation("v1"), older_than=_now()) == GCSummary()
+    assert sum("snapshots/" in key for key in counting.keys("get")) == len(live)
+    assert counting.most_at_once("get") > 8
+
+
+def test_a_missing_ancestor_that_would_be_read_ahead() -> None:
+    """In version 1, a damaged ancestor stops the collection, also if it was read ahead."""
+    storage = MemoryStorage()
+    repository = Repository.create(storage, UNPACKED, generation="v1")
+    for number in range(4):
+        commit(repository, "a", 0, number + 1)
+    damaged = [info.id for info in repository.ancestry(branch="main")][2]
+    storage.put(f"snapshots/{damaged}", b"damaged", Overwrite())
+    files = {info.key for info in storage.list()}
+    slow = LatencyStorage(storage, read_latency_ms=1)
+    with pytest.raises(FormatError, match=damaged):
+        collect_garbage(slow, get_generation("v1"), older_than=_now())
+    assert {info.key for info in storage.list()} == files
 
 
 def _garbage_and_session(generation: str) -> tuple[MemoryStorage, Repository, str]:

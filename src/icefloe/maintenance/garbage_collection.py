@@ -41,7 +41,7 @@ from icefloe.refs.opening import make_refs
 from icefloe.refs.single_object import SingleObjectRefs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from collections.abc import Set as AbstractSet
 
     from numpy.typing import NDArray
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from icefloe.maintenance.sweep import DeleteLimits, GCSummary
     from icefloe.model.repo_info import RepoInfo
     from icefloe.refs.interface import Refs
-    from icefloe.storage.interface import Storage
+    from icefloe.storage.interface import ObjectInfo, Storage
 
 _LOGGER = logging.getLogger(__name__)
 _MAX_ATTEMPTS = 100
@@ -73,7 +73,8 @@ def collect_garbage(
 
     Requests: a listing for each kind of file, all concurrent, a request for each live snapshot and
     for each live manifest, and a request for every thousand deleted files. Once all old chunk files
-    are known to be live, the remaining manifests are not read.
+    are known to be live, the remaining manifests are not read. In generation v1, snapshots are read
+    ahead in the order of their times, also some that turn out to be garbage.
 
     Parameters
     ----------
@@ -177,7 +178,10 @@ class _Files:
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """A listing: the files that are old enough to delete, and the ids of the recent ones."""
+    """A listing: the files that are old enough to delete, and the ids of the recent ones.
+
+    ``old`` is ordered by time, newest first, if this was requested.
+    """
 
     old: _Files
     recent: NDArray[np.uint8]
@@ -188,15 +192,20 @@ def _list_all_files(
 ) -> dict[Phase, _Listing]:
     """List the files of all kinds, concurrently."""
     kinds = _get_file_kinds(generation)
+    ordered = generation.layout.snapshots if generation.has_parents_in_snapshots else None
     listings = map_bounded(
-        lambda files: _list_files(storage, files, generation.id_size, cutoff),
+        lambda files: _list_files(
+            storage, files, generation.id_size, cutoff, newest_first=files is ordered
+        ),
         kinds.values(),
         workers=1 if storage.is_low_latency else len(kinds),
     )
     return dict(zip(kinds, listings, strict=True))
 
 
-def _list_files(storage: Storage, files: FileKind, id_size: int, cutoff: datetime) -> _Listing:
+def _list_files(
+    storage: Storage, files: FileKind, id_size: int, cutoff: datetime, *, newest_first: bool
+) -> _Listing:
     """List the files of one kind.
 
     Files whose names are not ids are left out, so they are never deleted.
@@ -212,7 +221,10 @@ def _list_files(storage: Storage, files: FileKind, id_size: int, cutoff: datetim
         for column in (names, sizes, is_old):
             column.clear()
 
-    for info in storage.list(files.prefix):
+    infos: Iterable[ObjectInfo] = storage.list(files.prefix)
+    if newest_first:
+        infos = sorted(infos, key=lambda info: info.last_modified, reverse=True)
+    for info in infos:
         names.append(files.parse_name(info.key))
         sizes.append(info.size_bytes)
         is_old.append(info.last_modified < cutoff)
@@ -237,7 +249,8 @@ class _Marker(ABC):
         self._refs = refs
         self._dry_run = dry_run
         snapshots = listings[Phase.DELETE_SNAPSHOTS]
-        self._old = set(to_ids(snapshots.old.id_rows, SnapshotId))
+        self._newest_first = to_ids(snapshots.old.id_rows, SnapshotId)
+        self._old = set(self._newest_first)
         self._recent = set(to_ids(snapshots.recent, SnapshotId))
         self._live = LiveFiles(reader, listings[Phase.DELETE_CHUNKS].old.id_rows)
 
@@ -282,7 +295,7 @@ class _SeparateRefsMarker(_Marker):
 
     def refresh(self) -> None:
         try:
-            self._live.add(self._refs.fetch_live_snapshots())
+            self._live.add(self._refs.fetch_live_snapshots(), likely=self._newest_first)
         except ObjectNotFoundError as error:
             error.add_note(
                 "A branch or tag needs this file; garbage collection stopped before it deleted "

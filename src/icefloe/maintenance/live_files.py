@@ -33,18 +33,26 @@ class LiveFiles:
         self.attributes: set[AttributesId] = set()
         self.chunks = MarkedIds(old_chunks)
 
-    def add(self, snapshot_ids: Iterable[SnapshotId], *, required: bool = True) -> None:
+    def add(
+        self,
+        snapshot_ids: Iterable[SnapshotId],
+        *,
+        required: bool = True,
+        likely: Iterable[SnapshotId] = (),
+    ) -> None:
         """Add snapshots with their files and, in generation v1, their ancestors.
 
         If ``required``, a missing or damaged file raises, because its references are unknown;
         otherwise the file is treated as one without references. Manifests are read in the order of
         the snapshots, until all old chunk files are known to be live. Thus new snapshots should
-        come first: they refer to most chunks.
+        come first: they refer to most chunks. ``likely`` ancestors, newest first, are read ahead.
         """
         ids = [id_ for id_ in dict.fromkeys(snapshot_ids) if id_ not in self.snapshots]
         read_ids: set[SnapshotId] = set()
         infos = {}
-        for files in self._reader.read_snapshots(ids, exclude=self.snapshots, required=required):
+        for files in self._reader.read_snapshots(
+            ids, exclude=self.snapshots, required=required, likely=likely
+        ):
             read_ids.add(files.id)
             infos.update({info.id: info for info in files.manifests})
             self.attributes |= files.attributes

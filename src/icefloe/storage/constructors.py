@@ -468,7 +468,8 @@ def storage_from_url(url: str) -> Storage:
     if "://" not in url:
         return local_filesystem_storage(url)
     if split_roots := _STORE_ROOT.fullmatch(url):
-        return SplitRootStorage(*map(storage_from_url, split_roots.groups()))
+        state, data = map(storage_from_url, split_roots.groups())
+        return SplitRootStorage(state, data)
     parts = split_url(url)
     if parts.scheme in {"http", "https"}:
         return http_storage(url)
