@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from icefloe.assets import Assets
@@ -261,9 +261,20 @@ def _to_sets(log: Any) -> dict[NodeId, set[Coords]]:
     return {node_id: set(value) for node_id, value in rows.items()}
 
 
+# The array gets another number of dimensions, and so loses the adopted manifest.
+_ADOPTED_AND_RESHAPED = [
+    ("create", Path("/b"), ()),
+    ("delete_node", Path("/a")),
+    ("adopt", 0),
+    ("reshape", 0, (3,)),
+    ("set_payload", 0, InlineChunk(b"x")),
+]
+
+
 @pytest.mark.parametrize("spec_version", [1, 2])
 @settings(max_examples=examples(40, thorough=1000), deadline=None)
 @given(commits=st.lists(_COMMITS, min_size=1, max_size=6), split_size=st.integers(1, 4))
+@example(commits=[_ADOPTED_AND_RESHAPED], split_size=1)
 def test_comparison_equals_the_log(spec_version: int, commits: list[Any], split_size: int) -> None:
     """A comparison finds the nodes of the log exactly, and its chunks except equal rewrites.
 

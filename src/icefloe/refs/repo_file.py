@@ -1,7 +1,7 @@
 """The refs of generation v2: the object ``repo`` (schema `repo.fbs`) and its backups.
 
-A change copies the old object to ``overwritten/`` before it replaces it by compare-and-swap: a get,
-a copy and a put.
+A change backs up the old object in ``overwritten/`` before it replaces it by compare-and-swap: a
+get and two puts, or a get, a copy and a put if the object is large.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from icefloe.refs.names import MAIN
 from icefloe.refs.ops_log_reconstruction import reconstruct_ops_log
 from icefloe.refs.repeated_creation import create_or_compare
 from icefloe.refs.single_object import Current, SingleObjectRefs
-from icefloe.storage.interface import Create, UpdateIfMatch
+from icefloe.storage.interface import Create, Fresh, UpdateIfMatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
 # Backups sort newest first: their names count down from the year 3000, in milliseconds.
 _FAR_FUTURE_MS = 32_503_680_000_000
+_MAX_UPLOADED_BACKUP = 128 << 10
 
 
 class RepoFile(SingleObjectRefs[Current]):
@@ -69,6 +70,7 @@ class RepoFile(SingleObjectRefs[Current]):
 
     generation = V2
     _last: Current | None = None
+    _last_data: bytes | memoryview = b""  # encoded
 
     @classmethod
     def create(cls, storage: Storage, initial: Snapshot, config: RepositoryConfig | None) -> None:
@@ -200,6 +202,7 @@ class RepoFile(SingleObjectRefs[Current]):
             assert known is not None  # noqa: S101 - for type checkers
             return known
         self._last = Current(decode_repo_info(fetched.data, REPO), fetched.info.version)
+        self._last_data = fetched.data
         return self._last
 
     def _replace(self, current: Current, kind: UpdateType, info: RepoInfo) -> RepoInfo | None:
@@ -216,7 +219,7 @@ class RepoFile(SingleObjectRefs[Current]):
         updated, data = rewrite_repo_info(updated)
         # If another writer replaces `repo` before the copy, the put below fails and nothing refers
         # to this backup. So every backup that is referred to is the state that was read.
-        self._storage.copy(REPO, OVERWRITTEN + backup)
+        self._back_up(current, OVERWRITTEN + backup)
         try:
             change_counter.increment()
             version = self._storage.put(REPO, data, UpdateIfMatch(current.version))
@@ -227,8 +230,15 @@ class RepoFile(SingleObjectRefs[Current]):
             if self._is_in_history(backup):
                 return updated
             raise
-        self._last = Current(updated, version)
+        self._last, self._last_data = Current(updated, version), data
         return updated
+
+    def _back_up(self, current: Current, key: str) -> None:
+        # A server takes longer to copy a small object than to receive it.
+        if current is self._last and len(self._last_data) <= _MAX_UPLOADED_BACKUP:
+            self._storage.put(key, self._last_data, Fresh())
+        else:
+            self._storage.copy(REPO, key)
 
     def _is_in_history(self, backup: str) -> bool:
         info = self._fetch().info

@@ -47,6 +47,13 @@ class ChangeSet:
     fork_points: set[SnapshotId] = field(default_factory=set)
     next_node_number: int = 0
 
+    def get_ndim(self, node_id: NodeId) -> int | None:
+        """Return the number of dimensions of an array whose chunks changed, or None."""
+        if (changes := self.chunks.get(node_id)) is not None:
+            return changes.ndim
+        adopted = self.adopted.get(node_id)
+        return len(adopted[0].ref.extents.ranges) if adopted else None
+
     def drop_chunks(self, node_id: NodeId) -> None:
         """Drop the chunk changes of an array."""
         self.chunks.pop(node_id, None)

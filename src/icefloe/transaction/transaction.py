@@ -525,7 +525,8 @@ class Transaction:
             if numbers:
                 self._add_numbers(numbers)
             self.base_id = snapshot_id
-            self.changes = changes
+            # Another object in any case: chunks in flight are to notice it.
+            self.changes = replace(changes)
             self._unnumbered.clear()
             self._arrays.clear()
             self._last = None
@@ -584,8 +585,7 @@ class Transaction:
         self.require_unsealed()
         self.changes.edits.put(path, node)
         self._arrays.pop(path.value, None)
-        changed = None if node is None else self.changes.chunks.get(node.id)
-        if node is not None and changed is not None and changed.ndim != _get_ndim(node):
+        if node is not None and self.changes.get_ndim(node.id) not in (None, _get_ndim(node)):
             self.changes.drop_chunks(node.id)
 
     def _open_array(self, path: Path) -> ArrayView | None:
