@@ -295,7 +295,7 @@ class Assets:
         if len(manifest.indices.node_ids) == 1 and len(data) <= _MAX_EXTENDED_BYTES:
             self._manifest_files.put(manifest.id, data)  # for `insert_refs`
         info = ManifestFileInfo(manifest.id, len(data), len(manifest))
-        return info, EncodedFile(self._layout.manifests.format_key(manifest.id), data)
+        return info, EncodedFile(self.format_manifest_key(manifest.id), data)
 
     def edit_manifest(
         self, before: ManifestFileInfo, changes: Manifest
@@ -319,7 +319,7 @@ class Assets:
             self._manifest_files.put(before.id, old_data)
         self._manifest_files.put(changes.id, edited)
         info = ManifestFileInfo(changes.id, len(edited), before.num_chunk_refs)
-        return info, EncodedFile(self._layout.manifests.format_key(changes.id), edited)
+        return info, EncodedFile(self.format_manifest_key(changes.id), edited)
 
     def insert_refs(
         self, before: ManifestFileInfo, changes: Manifest
@@ -337,7 +337,7 @@ class Assets:
             old_key, old_data = self._fetch_manifest_file(before.id)
             self._manifest_files.put(before.id, old_data)  # for a caller that rewrites it
             content = self._codec.open_manifest(old_data, old_key, before.id)
-        key = self._layout.manifests.format_key(changes.id)
+        key = self.format_manifest_key(changes.id)
         inserted = content.insert(changes, key) if isinstance(content, ManifestFile) else None
         if inserted is None:
             return None
@@ -438,6 +438,10 @@ class Assets:
             raise InternalError(f"generation {self.generation.name} has no attributes files")
         return self._layout.attributes.format_key(attributes_id)
 
+    def format_manifest_key(self, manifest_id: ManifestId) -> str:
+        """Return the key of a manifest file."""
+        return self._layout.manifests.format_key(manifest_id)
+
     def _fetch_manifest(self, manifest_id: ManifestId) -> Manifest:
         key, data = self._fetch_manifest_file(manifest_id)
         return self._codec.decode_manifest(data, key, manifest_id)
@@ -451,7 +455,7 @@ class Assets:
         return LoadedManifest(content, lambda: self._manifests.update_size(manifest_id))
 
     def _fetch_manifest_file(self, manifest_id: ManifestId) -> tuple[str, bytes | memoryview]:
-        key = self._layout.manifests.format_key(manifest_id)
+        key = self.format_manifest_key(manifest_id)
         cached = self._manifest_files.find(manifest_id)
         return key, fetch_file(self.storage, key).data if cached is None else cached
 

@@ -29,7 +29,13 @@ from icefloe.containers.reference_columns import (
     parse_specs,
     parse_table,
 )
-from icefloe.errors import ErrorKind, InvalidInputError, ReadOnlyError, SessionStateError
+from icefloe.errors import (
+    ErrorKind,
+    FormatError,
+    InvalidInputError,
+    ReadOnlyError,
+    SessionStateError,
+)
 from icefloe.model.byte_range import Bounded, From, Last
 from icefloe.model.chunk_payload import ChunkKind, ChunkRef
 from icefloe.model.zarr_keys import (
@@ -507,6 +513,17 @@ class IcechunkStore(Store):
         for part in parts:
             for start in range(0, len(part), batch_size):
                 yield _build_batch(overlay.select(part, slice(start, start + batch_size)))
+
+    def make_chunk_error(self, key: str, error: Exception) -> FormatError:
+        """Return the error for a chunk that the codecs of its array cannot decode."""
+        parsed = parse_key(key)
+        if not isinstance(parsed, ChunkKey):
+            return FormatError(str(error), file=key)
+        return FormatError(
+            f"chunk {list(parsed.indices)} of {parsed.path} cannot be decoded: {error}; the chunk "
+            "or the metadata of the array is damaged",
+            file=self._transaction.describe_chunk(parsed.path, parsed.indices),
+        )
 
     # -- implementation
 

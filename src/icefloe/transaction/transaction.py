@@ -64,6 +64,10 @@ class VirtualChunkReader(Protocol):
         """Fetch ``length`` bytes of a virtual chunk, beginning ``start`` bytes into the chunk."""
         ...
 
+    def describe(self, location: str) -> str:
+        """Return the file at a location and its container, for messages."""
+        ...
+
 
 class Transaction:
     """Reads and changes the nodes and chunks of one snapshot, which is fetched when first needed.
@@ -423,6 +427,25 @@ class Transaction:
         if isinstance(part.payload, VirtualChunkRef):
             return self._virtual.fetch(part.payload, part.start, part.length)
         return self.assets.chunks.fetch(part.payload, part.start, part.length)
+
+    def describe_chunk(self, path: Path, indices: tuple[int, ...]) -> str:
+        """Return the file that contains a chunk, and the byte range in it, for messages."""
+        payload = self.get_payload(path, indices)
+        match payload:
+            case VirtualChunkRef(location, offset, length):
+                file = self._virtual.describe(location)
+            case ChunkRef(offset=offset, length=length):
+                file = self.assets.chunks.format_key(payload)
+            case _:
+                array = self._require_open_array(path)
+                changes = array.changes.chunks.get(array.node.id)
+                manifest_id = array.index.find(indices)
+                if changes is not None and not isinstance(changes.get(indices), Unchanged):
+                    manifest_id = None
+                if manifest_id is None:
+                    return "uncommitted changes"
+                return self.assets.format_manifest_key(manifest_id)
+        return f"{file}, bytes {offset} to {offset + length}"
 
     def fetch_chunk_refs(
         self, path: Path, *, within: ManifestExtents | None = None
