@@ -631,7 +631,10 @@ class Repository:
             target = find_snapshot(refs, branch, tag, snapshot_id)
         else:
             target = find_snapshot_at(refs, branch, tag, snapshot_id, as_of)
-        return self._open_session(target, SessionMode.readonly, None)
+        referrer = None if tag is None else f"tag {tag!r}"
+        if branch is not None:
+            referrer = f"branch {branch!r}"
+        return self._open_session(target, SessionMode.readonly, None, referrer=referrer)
 
     def writable_session(self, branch: str) -> Session:
         """Open the tip of a branch for writing.
@@ -641,7 +644,11 @@ class Repository:
         refs = self._connection.refs.pin()
         refs.require_online()
         return self._open_session(
-            refs.fetch_branch(branch), SessionMode.writable, branch, refs.get_session_start()
+            refs.fetch_branch(branch),
+            SessionMode.writable,
+            branch,
+            refs.get_session_start(),
+            referrer=f"branch {branch!r}",
         )
 
     def rearrange_session(self, branch: str) -> Session:
@@ -657,7 +664,11 @@ class Repository:
                     kind=ErrorKind.FEATURE_FLAG_DISABLED,
                 )
         return self._open_session(
-            refs.fetch_branch(branch), SessionMode.rearrange, branch, refs.get_session_start()
+            refs.fetch_branch(branch),
+            SessionMode.rearrange,
+            branch,
+            refs.get_session_start(),
+            referrer=f"branch {branch!r}",
         )
 
     @contextmanager
@@ -876,8 +887,10 @@ class Repository:
         mode: SessionMode,
         branch: str | None,
         start: SessionStart | None = None,
+        *,
+        referrer: str | None,
     ) -> Session:
-        tree = self._connection.assets.require_tree(snapshot_id)
+        tree = self._connection.assets.require_tree(snapshot_id, referrer=referrer)
         preload = self._connection.config.effective_manifest.effective_preload
         start_preload(self._connection.assets, tree, preload)
         return Session(self._connection, snapshot_id, mode=mode, branch=branch, start=start)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from icefloe.assets.cache import Cache
@@ -202,14 +203,18 @@ class Assets:
         """Fetch a snapshot and index its nodes."""
         return self._trees.get(snapshot_id, lambda: Tree(self._fetch_snapshot(snapshot_id)))
 
-    def require_tree(self, snapshot_id: SnapshotId) -> Tree:
-        """Like `fetch_tree`, but raise `SnapshotNotFoundError` if the snapshot does not exist."""
+    def require_tree(self, snapshot_id: SnapshotId, *, referrer: str | None = None) -> Tree:
+        """Like `fetch_tree`, but raise `SnapshotNotFoundError` if the snapshot does not exist.
+
+        The error names the ``referrer`` that refers to the snapshot, if any.
+        """
         try:
             return self.fetch_tree(snapshot_id)
         except ObjectNotFoundError as error:
-            raise SnapshotNotFoundError(
-                f"there is no snapshot {snapshot_id} in {self.storage.url}"
-            ) from error
+            problem = f"there is no snapshot {snapshot_id} in {self.storage.url}"
+            if referrer is not None:
+                problem += f"; {referrer} refers to it: it was lost, or {referrer} is damaged"
+            raise SnapshotNotFoundError(problem) from error
 
     def fetch_snapshot(self, snapshot_id: SnapshotId) -> Snapshot:
         """Fetch a snapshot."""
@@ -222,12 +227,14 @@ class Assets:
             return tree.snapshot.get_info()
         key, data = self._fetch_snapshot_file(snapshot_id)
         self._snapshot_files.put(snapshot_id, data)
-        return self._codec.decode_snapshot_info(data, key, snapshot_id, self._fetch_attributes)
+        fetch_attributes = partial(self._fetch_attributes, referrer=key)
+        return self._codec.decode_snapshot_info(data, key, snapshot_id, fetch_attributes)
 
     def fetch_snapshot_files(self, snapshot_id: SnapshotId) -> SnapshotFiles:
         """Fetch which files a snapshot refers to; does not cache."""
         key, data = self._fetch_snapshot_file(snapshot_id)
-        return self._codec.decode_snapshot_files(data, key, snapshot_id, self._fetch_attributes)
+        fetch_attributes = partial(self._fetch_attributes, referrer=key)
+        return self._codec.decode_snapshot_files(data, key, snapshot_id, fetch_attributes)
 
     def fetch_chunk_ids(self, manifest_id: ManifestId) -> NDArray[np.uint8]:
         """Fetch the ids of the chunk files of a manifest, a row each; does not cache."""
@@ -418,16 +425,20 @@ class Assets:
 
     def _fetch_snapshot(self, snapshot_id: SnapshotId) -> Snapshot:
         key, data = self._fetch_snapshot_file(snapshot_id)
-        return self._codec.decode_snapshot(data, key, snapshot_id, self._fetch_attributes)
+        fetch_attributes = partial(self._fetch_attributes, referrer=key)
+        return self._codec.decode_snapshot(data, key, snapshot_id, fetch_attributes)
 
-    def _fetch_attributes(self, attributes_id: AttributesId) -> tuple[str, bytes | memoryview]:
+    def _fetch_attributes(
+        self, attributes_id: AttributesId, *, referrer: str
+    ) -> tuple[str, bytes | memoryview]:
         key = self._get_attributes_key(attributes_id)
         try:
             data = self._attributes.get(attributes_id, lambda: fetch_file(self.storage, key).data)
         except ObjectNotFoundError as error:
             # Not the error of a missing snapshot: the snapshot that refers to the file exists.
             raise FormatError(
-                f"the attributes file is missing in {self.storage.url}; a snapshot refers to it",
+                f"the attributes file is missing in {self.storage.url}; {referrer} refers to it: "
+                "it was lost, or the snapshot is damaged",
                 file=key,
                 kind=ErrorKind.OBJECT_NOT_FOUND,
             ) from error
@@ -441,6 +452,10 @@ class Assets:
     def format_manifest_key(self, manifest_id: ManifestId) -> str:
         """Return the key of a manifest file."""
         return self._layout.manifests.format_key(manifest_id)
+
+    def format_snapshot_key(self, snapshot_id: SnapshotId) -> str:
+        """Return the key of a snapshot file."""
+        return self._layout.snapshots.format_key(snapshot_id)
 
     def _fetch_manifest(self, manifest_id: ManifestId) -> Manifest:
         key, data = self._fetch_manifest_file(manifest_id)

@@ -33,6 +33,7 @@ from icefloe.errors import (
     ErrorKind,
     FormatError,
     InvalidInputError,
+    ObjectNotFoundError,
     ReadOnlyError,
     SessionStateError,
 )
@@ -50,6 +51,7 @@ from icefloe.model.zarr_keys import (
 )
 from icefloe.store.coalesced_reads import CoalescedReads
 from icefloe.store.codec_pipeline import install_codec_pipeline
+from icefloe.store.node_documents import require_readable
 from icefloe.transaction import overlay
 from icefloe.transaction.chunk_slice import ChunkSlice, clip_byte_range
 
@@ -210,11 +212,15 @@ class IcechunkStore(Store):
         """Return the value of a key, or None."""
         parsed = parse_key(key)
         bounds = _parse_byte_range(byte_range)
-        if not self._may_wait:
-            data = self._read(parsed, bounds)
-        else:
-            value = await self._locate_async(parsed, bounds)
-            data = await self._fetch_async(value) if isinstance(value, ChunkSlice) else value
+        try:
+            if not self._may_wait:
+                data = self._read(parsed, bounds)
+            else:
+                value = await self._locate_async(parsed, bounds)
+                data = await self._fetch_async(value) if isinstance(value, ChunkSlice) else value
+        except (FormatError, ObjectNotFoundError) as error:
+            self._raise_with_referrer(parsed, error)
+            raise
         return None if data is None else prototype.buffer.from_bytes(data)
 
     def get_sync(
@@ -225,7 +231,12 @@ class IcechunkStore(Store):
         byte_range: ByteRequest | None = None,
     ) -> Buffer | None:
         """Like `get`, without an event loop."""
-        data = self._read(parse_key(key), _parse_byte_range(byte_range))
+        parsed = parse_key(key)
+        try:
+            data = self._read(parsed, _parse_byte_range(byte_range))
+        except (FormatError, ObjectNotFoundError) as error:
+            self._raise_with_referrer(parsed, error)
+            raise
         if data is None:
             return None
         return (prototype or default_buffer_prototype()).buffer.from_bytes(data)
@@ -519,11 +530,7 @@ class IcechunkStore(Store):
         parsed = parse_key(key)
         if not isinstance(parsed, ChunkKey):
             return FormatError(str(error), file=key)
-        return FormatError(
-            f"chunk {list(parsed.indices)} of {parsed.path} cannot be decoded: {error}; the chunk "
-            "or the metadata of the array is damaged",
-            file=self._transaction.describe_chunk(parsed.path, parsed.indices),
-        )
+        return self._transaction.make_decoding_error(parsed.path, parsed.indices, error)
 
     # -- implementation
 
@@ -555,10 +562,25 @@ class IcechunkStore(Store):
                 node = self._transaction.get_node(path)
                 if node is None:
                     return None
+                if not self._transaction.is_edited(path):
+                    self._require_readable(node)
                 start, stop = clip_byte_range(byte_range, len(node.user_data))
                 return node.user_data[start:stop]
             case _:
                 return None
+
+    def _require_readable(self, node: NodeSnapshot) -> None:
+        try:
+            require_readable(node.user_data)
+        except Warning:  # raised if the caller turned warnings into errors
+            raise
+        except Exception as error:
+            raise FormatError(
+                f"Zarr cannot open the metadata of {node.path}: {error}; it is damaged, or needs a "
+                "codec, data type or option that is missing here",
+                file=self._transaction.format_snapshot_key(),
+                kind=ErrorKind.INVALID_ARRAY_METADATA if node.is_array else ErrorKind.BAD_METADATA,
+            ) from error
 
     async def _locate_async(
         self, key: MetadataKey | ChunkKey | V2Key, byte_range: ByteRange | None
@@ -580,6 +602,18 @@ class IcechunkStore(Store):
                 self._transaction.assets.chunks, self._session.connection.virtual
             )
         return await reads.fetch(part)
+
+    def _raise_with_referrer(
+        self, key: MetadataKey | ChunkKey | V2Key, error: FormatError | ObjectNotFoundError
+    ) -> None:
+        """Raise an error that also names the manifest that refers to the file of a chunk.
+
+        Returns if the error is not about the file of a chunk.
+        """
+        if isinstance(key, ChunkKey):
+            explained = self._transaction.explain_chunk_error(key.path, key.indices, error)
+            if explained is not None:
+                raise explained from error
 
     async def _load_array(self, path: Path) -> None:
         """Load the array that a chunk is written to."""
