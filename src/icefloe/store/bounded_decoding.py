@@ -50,6 +50,7 @@ _ADDED_BYTES: Final = {
 }
 # Where chunks declare the size of the decoded chunk.
 _SIZE_POSITIONS: Final = {"blosc": 4, "lz4": 0}
+_GZIP_HEADER: Final = 16 + zlib.MAX_WBITS
 _SHARD_INDEX_ENTRY: Final = 16
 # Data that cannot be compressed grows, but by no compressor as much as this.
 _MAX_GROWTH: Final = 1.25
@@ -259,6 +260,12 @@ def _decode_zstd(data: Any, limit: int, _codec: Any) -> bytes:
 
 
 def _decode_gzip(data: Any, limit: int, _codec: Any) -> bytes:
+    decompressor = zlib.decompressobj(_GZIP_HEADER)
+    decoded = decompressor.decompress(data, limit + 1)
+    if decompressor.eof and not decompressor.unused_data:
+        _require_within(len(decoded), limit)
+        return decoded
+    # Several members, padding, or too much data.
     return _read_within(gzip.GzipFile(fileobj=io.BytesIO(data)), limit)
 
 
