@@ -26,6 +26,7 @@ from math import ceil, prod
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import zstandard
+from numcodecs import blosc, lz4  # a dependency of zarr
 from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec
 from zarr.codecs import BytesCodec, ShardingCodec, VLenBytesCodec, VLenUTF8Codec
 
@@ -48,8 +49,6 @@ _ADDED_BYTES: Final = {
     "fletcher32": 4,
     "jenkins_lookup3": 4,
 }
-# Where chunks declare the size of the decoded chunk.
-_SIZE_POSITIONS: Final = {"blosc": 4, "lz4": 0}
 _GZIP_HEADER: Final = 16 + zlib.MAX_WBITS
 _SHARD_INDEX_ENTRY: Final = 16
 # Data that cannot be compressed grows, but by no compressor as much as this.
@@ -73,7 +72,7 @@ def _bound(codec: Codec, serializers: tuple[Codec, ...]) -> Codec:
         return _bound_shards(codec)
     if isinstance(codec, VLenBytesCodec | VLenUTF8Codec):
         return _CountedItems(codec)
-    if isinstance(codec, BytesBytesCodec) and _is_bounded(_get_name(codec)):
+    if isinstance(codec, BytesBytesCodec) and _get_name(codec) in _DECODERS:
         return _BoundedCodec(codec, _get_name(codec), serializers)
     return codec
 
@@ -92,10 +91,6 @@ def _bound_shards(codec: ShardingCodec) -> ShardingCodec:
 
 def _get_name(codec: Codec) -> str:
     return str(codec.to_dict()["name"]).removeprefix("numcodecs.")
-
-
-def _is_bounded(name: str) -> bool:
-    return name in _DECODERS or name in _SIZE_POSITIONS
 
 
 # -- sizes
@@ -129,7 +124,7 @@ def _compute_max_encoded_size(codec: BytesBytesCodec, size: int) -> int | None:
     name = _get_name(codec)
     if name in _ADDED_BYTES:
         return size + _ADDED_BYTES[name]
-    return ceil(size * _MAX_GROWTH) + _MAX_ADDED if _is_bounded(name) else None
+    return ceil(size * _MAX_GROWTH) + _MAX_ADDED if name in _DECODERS else None
 
 
 # -- codecs
@@ -213,14 +208,11 @@ class _BoundedCodec(_Delegating, BytesBytesCodec):
         return decoded
 
     def _decode(self, chunk_data: Any, chunk_spec: ArraySpec) -> Any:
-        """Decode a chunk, or return None if the codec itself may."""
+        """Decode a chunk, or return None if its size is not bounded."""
         limit = self._get_limit(chunk_spec)
         if limit is None:
             return None
         data = chunk_data.as_numpy_array()
-        if self.name in _SIZE_POSITIONS:
-            _require_within(_read_size(data, _SIZE_POSITIONS[self.name]), limit)
-            return None
         decoded = _DECODERS[self.name](data, limit, self.codec)
         return chunk_spec.prototype.buffer.from_bytes(decoded)
 
@@ -256,6 +248,18 @@ def _decode_zstd(data: Any, limit: int, _codec: Any) -> bytes:
     with _contexts.zstd.stream_reader(data, read_across_frames=True) as reader:
         decoded = reader.read(limit + 1)
     _require_within(len(decoded), limit)
+    return decoded
+
+
+def _decode_blosc(data: Any, limit: int, _codec: Any) -> bytes:
+    _require_within(_read_size(data, 4), limit)
+    decoded: bytes = blosc.decompress(data)
+    return decoded
+
+
+def _decode_lz4(data: Any, limit: int, _codec: Any) -> bytes:
+    _require_within(_read_size(data, 0), limit)
+    decoded: bytes = lz4.decompress(data)
     return decoded
 
 
@@ -308,6 +312,8 @@ def _require_within(size: int, limit: int) -> None:
 
 _DECODERS: Final[dict[str, Callable[[Any, int, Any], bytes]]] = {
     "zstd": _decode_zstd,
+    "blosc": _decode_blosc,
+    "lz4": _decode_lz4,
     "gzip": _decode_gzip,
     "zlib": _decode_zlib,
     "bz2": _decode_bz2,
