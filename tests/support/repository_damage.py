@@ -5,6 +5,7 @@ Whatever the bytes of a file are, reading raises only errors of icefloe.
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import warnings
@@ -173,7 +174,7 @@ def _damage_json(data: bytes, random: random.Random) -> bytes:
                 other, place = random.choice(places)
                 container[member] = json.loads(json.dumps(other[place]))
             case _:
-                container[member] = random.choice(_EDGES)
+                container[member] = copy.deepcopy(random.choice(_EDGES))
     return json.dumps(document).encode()
 
 
