@@ -121,11 +121,17 @@ def test_keys_are_prefixes_or_names() -> None:
     assert chunks.authorized_prefixes == {"file:///a/", "file:///b/"}
 
 
+def test_keys_of_no_container_are_ignored() -> None:
+    """One mapping can serve several repositories."""
+    containers = [VirtualChunkContainer("file:///a/", local_filesystem_store("/a"), name="one")]
+    access = {"file:///a/": None, "file:///c/": None, "three": None}
+    chunks = VirtualChunks(containers, access, ANYWHERE)
+    assert chunks.authorized_prefixes == {"file:///a/"}
+
+
 @pytest.mark.parametrize(
     "access,text",
     [
-        ({"file:///c/": None}, "file:///a/ (one), s3://b/"),
-        ({"three": None}, "file:///a/ (one), s3://b/"),
         ({"one": None, "file:///a/": None}, "twice"),
         ({"one": Credentials.HttpAccess()}, "LocalFileSystemAccess"),
         ({"one": Credentials.LocalFileSystemAccess}, "without ()"),
@@ -137,7 +143,7 @@ def test_keys_are_prefixes_or_names() -> None:
     ],
 )
 def test_what_opens_nothing_is_refused(access: dict[str, Any], text: str) -> None:
-    """An unknown key, the same container twice, credentials of another kind."""
+    """The same container twice, credentials of another kind."""
     containers = [
         VirtualChunkContainer("file:///a/", local_filesystem_store("/a"), name="one"),
         VirtualChunkContainer("s3://b/", s3_store()),

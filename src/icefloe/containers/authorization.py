@@ -76,17 +76,15 @@ def resolve_access(
 ) -> dict[str, AnyCredential | None]:
     """Return the credentials of each authorized container by URL prefix.
 
-    Raises `InvalidInputError` if a key matches no container, two keys match the same one, or a
-    credential does not match the store.
+    Keys that match no container are ignored, as in Icechunk: the mapping may be for several
+    repositories. Raises `InvalidInputError` if two keys match the same container, or a credential
+    does not match the store.
     """
     authorized: dict[str, AnyCredential | None] = {}
     for key, credential in credentials.items():
         container = table.find_by_name(key)
         if container is None:
-            raise _credentials_error(
-                f"authorize_virtual_chunk_access: no virtual chunk container has the URL prefix "
-                f"or name {key!r}; available: {table.format_containers()}"
-            )
+            continue
         config = container.config
         if config.url_prefix in authorized:
             problem = f"names the container {container.label} twice"
