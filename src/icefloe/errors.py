@@ -13,6 +13,7 @@
     ├── AlreadyExistsError          the named thing already exists
     ├── ReadOnlyError               the storage or session is read-only
     ├── InvalidInputError (ValueError)   the caller's argument is wrong
+    │   ├── InvalidTypeError (TypeError)  its type is wrong
     │   └── FilesDisagreeError      files that do not match: .disagreements
     ├── SessionStateError           the state of the session does not allow the call
     ├── StorageError                the storage failed
@@ -283,6 +284,10 @@ class ReadOnlyError(IcefloeError, kind=ErrorKind.READ_ONLY_STORAGE):
 
 class InvalidInputError(IcefloeError, ValueError, kind=ErrorKind.INVALID_KEY):
     """An argument is wrong; nothing was written."""
+
+
+class InvalidTypeError(InvalidInputError, TypeError, kind=ErrorKind.BAD_METADATA):
+    """An argument, or a value in it, has a type that cannot be stored; nothing was written."""
 
 
 class FilesDisagreeError(InvalidInputError, kind=ErrorKind.FILES_DISAGREE):

@@ -140,10 +140,10 @@ class IcechunkStore(Store):
         return type(self)(self._session, read_only)
 
     def __eq__(self, value: object) -> bool:
-        return isinstance(value, IcechunkStore) and self._session == value._session
+        return isinstance(value, IcechunkStore) and self._session is value._session
 
     def __hash__(self) -> int:
-        return hash(self._session)
+        return hash(id(self._session))
 
     def __repr__(self) -> str:
         return f"<IcechunkStore of {self._session!r}>"
