@@ -15,6 +15,7 @@ from icefloe import __version__, display
 from icefloe.compat.async_twins import add_async_twins
 from icefloe.compat.default_version import get_default_spec_version
 from icefloe.containers.authorization import warn_about_missing_credentials
+from icefloe.containers.stores import find_repository_place
 from icefloe.core.snapshot_view import SnapshotView
 from icefloe.errors import (
     AlreadyExistsError,
@@ -22,6 +23,7 @@ from icefloe.errors import (
     InvalidInputError,
     RepositoryNotFoundError,
     SessionStateError,
+    SnapshotNotFoundError,
 )
 from icefloe.format.generation import DRAFT, find_generation, get_generation
 from icefloe.inspection import inspect_dicts
@@ -50,6 +52,7 @@ from icefloe.session import Session
 from icefloe.session.connection import connect
 from icefloe.snapshots import AncestryGraph, ManifestFileInfo, SnapshotInfo
 from icefloe.storage.interface import Storage
+from icefloe.storage.places import HttpPlace
 from icefloe.transaction.preload import start_preload
 from icefloe.types import SessionMode, SpecVersion
 
@@ -185,9 +188,12 @@ class Repository:
         ------
         AlreadyExistsError
             If the location contains a repository or, with ``check_clean_root``, other files.
+        InvalidInputError
+            If the location is a whole bucket, without a prefix.
         """
         attributed_storage = _add_store_root(storage, store_root, attribution)
         _require_config(config)
+        _require_prefix(attributed_storage)
         new_generation = _choose_generation(generation, spec_version)
         require_no_store_root(attributed_storage, new_generation)
         if attributed_storage.store_root_url is not None:
@@ -378,10 +384,7 @@ class Repository:
         ConflictError
             If another process saved a configuration since this repository was opened.
         """
-        defaults = self.storage.default_settings()
         config = self._connection.config.copy()
-        if config.storage == defaults:
-            config.storage = None
         self._connection.refs.save_config(config, expected=self._persisted_config)
         self._persisted_config = config
 
@@ -631,7 +634,8 @@ class Repository:
             target = find_snapshot(refs, branch, tag, snapshot_id)
         else:
             target = find_snapshot_at(refs, branch, tag, snapshot_id, as_of)
-        return self._open_session(target, SessionMode.readonly, None)
+        is_named = snapshot_id is None
+        return self._open_session(target, SessionMode.readonly, None, is_named=is_named)
 
     def writable_session(self, branch: str) -> Session:
         """Open the tip of a branch for writing.
@@ -876,11 +880,21 @@ class Repository:
         mode: SessionMode,
         branch: str | None,
         start: SessionStart | None = None,
+        *,
+        is_named: bool = True,
     ) -> Session:
-        tree = self._connection.assets.require_tree(snapshot_id)
-        preload = self._connection.config.effective_manifest.effective_preload
-        start_preload(self._connection.assets, tree, preload)
-        return Session(self._connection, snapshot_id, mode=mode, branch=branch, start=start)
+        """Open a session; ``is_named`` says that a branch or tag has the snapshot."""
+        connection = self._connection
+        try:
+            tree = connection.assets.require_tree(snapshot_id)
+        except SnapshotNotFoundError:
+            if not is_named:
+                raise
+            # The session opens, as in Icechunk, so that its branch can be reset; reading it raises.
+        else:
+            preload = connection.config.effective_manifest.effective_preload
+            start_preload(connection.assets, tree, preload)
+        return Session(connection, snapshot_id, mode=mode, branch=branch, start=start)
 
 
 def _require_storage(storage: object) -> None:
@@ -889,6 +903,16 @@ def _require_storage(storage: object) -> None:
             f"expected a storage, got {storage!r:.200}: pass local_filesystem_storage(path), "
             "s3_storage(...) or storage_from_url(url)",
             kind=ErrorKind.STORAGE_CONFIG,
+        )
+
+
+def _require_prefix(storage: Storage) -> None:
+    place, _ = find_repository_place(storage)
+    if place is not None and not isinstance(place, HttpPlace) and not place.prefix:
+        raise InvalidInputError(
+            f"{storage.url}: a repository cannot be created at an empty prefix, which is a whole "
+            "bucket: choose a prefix; existing repositories can be opened",
+            kind=ErrorKind.EMPTY_PREFIX_CREATION,
         )
 
 

@@ -28,7 +28,7 @@ class SpecVersion(IntEnum):
         """Raise for an unknown spec version."""
         versions = " or ".join(str(int(version)) for version in cls)
         raise InvalidInputError(
-            f"spec_version must be {versions}, not {value!r}",
+            f"Unsupported version {value!r}: spec_version must be {versions}",
             kind=ErrorKind.UNSUPPORTED_SPEC_VERSION,
         )
 

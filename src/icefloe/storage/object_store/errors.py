@@ -70,7 +70,7 @@ def translate_error(error: BaseException, operation: str, where: str) -> Icefloe
                 f"{where}: no such bucket or container", kind=ErrorKind.STORAGE_CONFIG
             )
         case FileNotFoundError():
-            return ObjectNotFoundError(f"{where}: no such object")
+            return ObjectNotFoundError(f"object not found: {where}")
         case exceptions.PreconditionError():
             return PreconditionFailedError(f"{where}: the precondition does not hold: {text}")
         case exceptions.PermissionDeniedError() | exceptions.UnauthenticatedError():
