@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from icefloe.errors import ErrorKind, InvalidInputError
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from icefloe.storage.interface import Storage
 
 _TIGRIS_ENDPOINT: Final = "https://t3.storage.dev"
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_NOT_IN_HEADER_VALUE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _STORE_ROOT: Final = re.compile(r"(.+?)[?&]store_root=(.*)")
 
 
@@ -445,6 +447,7 @@ def http_storage(
             f"{redact_url(base_url)!r} is not an HTTP URL: it must start with http:// or https://"
         )
     require_no_secrets(parts, "pass headers to http_storage, such as an Authorization header")
+    _require_headers(headers or {})
     return HttpStorage(
         HttpPlace(base_url.rstrip("/"), options=dict(opts or {}), headers=dict(headers or {}))
     )
@@ -568,9 +571,23 @@ def _merge_headers(
     reading: Mapping[str, str] | None,
     writing: Mapping[str, str] | None,
 ) -> Headers:
-    return Headers(
+    headers = Headers(
         reading={**(both or {}), **(reading or {})}, writing={**(both or {}), **(writing or {})}
     )
+    _require_headers(headers.reading)
+    _require_headers(headers.writing)
+    return headers
+
+
+def _require_headers(headers: Mapping[Any, Any]) -> None:
+    for name, value in headers.items():
+        if not isinstance(name, str) or _HEADER_NAME.fullmatch(name) is None:
+            raise _config_error(f"invalid HTTP header name {name!r:.80}")
+        if not isinstance(value, str) or _NOT_IN_HEADER_VALUE.search(value) is not None:
+            # The value may be a secret.
+            raise _config_error(
+                f"invalid HTTP header value of {name!r}: expected text without control characters"
+            )
 
 
 def _config_error(message: str) -> InvalidInputError:
