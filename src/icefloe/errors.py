@@ -184,16 +184,21 @@ class IcefloeError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Exception.__reduce__ would call the class with the message alone, but some classes require
-        # more arguments. The instance dictionary has all attributes and the notes.
-        return _rebuild, (type(self), self.message), self.__dict__
+        # more arguments. The instance dictionary has all attributes and the notes. Classes of this
+        # module are pickled by name: their `__module__` depends on `install_as_icechunk`, which
+        # the process that unpickles may not have called.
+        cls = type(self)
+        name = cls.__name__
+        return _rebuild, (name if globals().get(name) is cls else cls, self.message), self.__dict__
 
     def __str__(self) -> str:
         # NotFoundError is a KeyError, whose __str__ would be the repr of the message.
         return self.message
 
 
-def _rebuild(cls: type[IcefloeError], message: str) -> IcefloeError:
-    return cls.__new__(cls, message)
+def _rebuild(cls: type[IcefloeError] | str, message: str) -> IcefloeError:
+    kind: type[IcefloeError] = globals()[cls] if isinstance(cls, str) else cls
+    return kind.__new__(kind, message)
 
 
 IcechunkError = IcefloeError
