@@ -133,7 +133,7 @@ def session_merge_reduction(
 
     Raises `TypeError` if an argument is not a dask array.
     """
-    sources = [arrays] if isinstance(arrays, da.Array) else arrays
+    sources = arrays if isinstance(arrays, list | tuple) else [arrays]
     for source in sources:
         if not isinstance(source, da.Array):
             raise TypeError(f"Expected a dask array, got a {type(source).__name__}")

@@ -121,7 +121,6 @@ _LOGGER = logging.getLogger(__name__)
     "expire_snapshots",
     "garbage_collect",
     "chunk_storage_stats",
-    "total_chunks_storage",
     "dependencies",
     "find_dependents",
     "ancestry_graph",
@@ -813,17 +812,32 @@ class Repository:
         max_concurrent_manifest_fetches: int = 500,
     ) -> int:
         """Sum the sizes of chunk files; deprecated, use `chunk_storage_stats`."""
-        warnings.warn(
-            "Repository.total_chunks_storage is deprecated: use chunk_storage_stats().native_bytes",
-            DeprecationWarning,
-            stacklevel=2,
-        )
+        _warn_of_total_chunks_storage("")
         return self.chunk_storage_stats(
             max_snapshots_in_memory=max_snapshots_in_memory,
             max_compressed_manifest_mem_bytes=max_compressed_manifest_mem_bytes,
             max_decoded_manifest_mem_bytes=max_decoded_manifest_mem_bytes,
             max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
         ).native_bytes
+
+    async def total_chunks_storage_async(
+        self,
+        *,
+        max_snapshots_in_memory: int = 50,
+        max_compressed_manifest_mem_bytes: int = 512 * 1024 * 1024,
+        max_decoded_manifest_mem_bytes: int = 4 * 1024 * 1024 * 1024,
+        max_concurrent_manifest_fetches: int = 500,
+    ) -> int:
+        """Like `total_chunks_storage`, without blocking the event loop."""
+        _warn_of_total_chunks_storage("_async")
+        stats = await asyncio.to_thread(
+            self.chunk_storage_stats,
+            max_snapshots_in_memory=max_snapshots_in_memory,
+            max_compressed_manifest_mem_bytes=max_compressed_manifest_mem_bytes,
+            max_decoded_manifest_mem_bytes=max_decoded_manifest_mem_bytes,
+            max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
+        )
+        return stats.native_bytes
 
     # -- files that virtual chunks refer to
 
@@ -895,6 +909,15 @@ class Repository:
             preload = connection.config.effective_manifest.effective_preload
             start_preload(connection.assets, tree, preload)
         return Session(connection, snapshot_id, mode=mode, branch=branch, start=start)
+
+
+def _warn_of_total_chunks_storage(suffix: str) -> None:
+    warnings.warn(
+        f"Repository.total_chunks_storage{suffix} is deprecated: use "
+        f"chunk_storage_stats{suffix}, whose native_bytes are the same",
+        DeprecationWarning,
+        stacklevel=3,
+    )
 
 
 def _require_storage(storage: object) -> None:

@@ -34,15 +34,16 @@ _MAX_NAMES = 10
 def missing_repository_error(url: str) -> RepositoryNotFoundError:
     return RepositoryNotFoundError(
         f"the repository doesn't exist: there is no repository at {url}: neither '{REPO}' nor "
-        f"'{format_branch_key(MAIN)}' nor '{STATE}' nor '{format_branch_prefix(MAIN)}' exists; check that "
-        "the URL is the root of the repository"
+        f"'{format_branch_key(MAIN)}' nor '{STATE}' nor '{format_branch_prefix(MAIN)}' exists; "
+        "check that the URL is the root of the repository"
     )
 
 
 def unfinished_conversion_error(url: str) -> RepositoryNotFoundError:
     return RepositoryNotFoundError(
         f"the repository doesn't exist: there is no repository at {url} yet: "
-        f"'{CONVERSION}' shows that a conversion into it is unfinished; run the same `icefloe convert` command again, which continues it"
+        f"'{CONVERSION}' shows that a conversion into it is unfinished; run the same `icefloe "
+        "convert` command again, which continues it"
     )
 
 

@@ -23,7 +23,7 @@ def parse_node_metadata(data: bytes, *, key: str, generation: Generation) -> Nod
     """Parse a ``zarr.json``; an array is returned without manifests.
 
     Raises `InvalidInputError` if it is not valid Zarr version 3 metadata or uses an unsupported
-    feature, and `FormatError` if the generation cannot store its chunk grid.
+    feature, also if the generation cannot store its chunk grid.
     """
     try:
         document = json.loads(data)
@@ -69,12 +69,13 @@ def _parse_array(document: dict[str, Any], key: str, generation: Generation) -> 
         dimensions = _parse_regular(shape, settings.get("chunk_shape"), key)
     elif name == "rectilinear":
         if not generation.has_rectilinear_grids:
-            raise unsupported_error(
+            error = unsupported_error(
                 "a rectilinear chunk grid",
                 generation,
                 alternative="use a regular chunk grid",
                 file=key,
             )
+            raise InvalidInputError(error.message, kind=ErrorKind.BAD_METADATA)
         dimensions = _parse_rectilinear(shape, settings.get("chunk_shapes"), key)
     else:
         raise _array_error(
