@@ -244,6 +244,10 @@ def set_headers(library: Library, headers: dict[str, str]) -> Any:
     return library.package.s3_storage(bucket="b", prefix="p", write_headers=headers)
 
 
+def attribute(library: Library, labels: dict[str, str]) -> Any:
+    return library.package.Attribution(**labels).client
+
+
 def commit_twice(library: Library) -> Any:
     session = library.session()
     session.commit("second", allow_empty=True)
@@ -253,6 +257,18 @@ def commit_twice(library: Library) -> Any:
 def write_while_read_only(library: Library) -> Any:
     repository, package = library.make(), library.package
     repository.set_status(package.RepoStatus(package.RepoAvailability.read_only))
+    repository.writable_session("main")
+
+
+def read_location(library: Library, location: str) -> Any:
+    session = library.session()
+    session.store.set_virtual_ref("a/c/0", location, offset=0, length=8, validate_container=False)
+    return zarr.open_array(session.store, path="a")[:]
+
+
+def use_after_upgrade(library: Library) -> Any:
+    repository = library.make(spec_version=1)
+    library.package.upgrade_icechunk_repository(repository, dry_run=False)
     repository.writable_session("main")
 
 
@@ -416,6 +432,15 @@ CALLS: dict[str, tuple[Callable[[Library], Any], str]] = {
         method: (partial(warn_of_total, method=method), "")
         for method in ("total_chunks_storage", "total_chunks_storage_async")
     },
+    "list_objects": (lambda x: len(x.make().storage.list_objects()) > 0, ""),
+    **{
+        f"attribution {name}": (partial(attribute, labels=labels), phrase)
+        for name, labels, phrase in (
+            ("workload", {"workload": "a;b"}, "forbidden character"),
+            ("principal", {"principal": "x" * 129}, "longer than"),
+            ("client", {"client": "a b"}, "token characters"),
+        )
+    },
     # errors and their phrases
     "commit a fork": (lambda x: x.session().fork().commit("no"), "commits are not allowed"),
     "fork to read": (
@@ -464,6 +489,12 @@ PHRASES: dict[str, tuple[Callable[[Library], Any], str]] = {
         lambda x: x.make().readonly_session("main").commit("no"),
         "commits are not allowed",
     ),
+    "no container": (partial(read_location, location="file:///x/y"), "edit the repository config"),
+    "set no buffer": (
+        lambda x: asyncio.run(x.session().store.set("a/c/0", 0)),
+        "`value` must be a Buffer instance",
+    ),
+    "use after an upgrade": (use_after_upgrade, "invalidated by upgrade_icechunk_repository"),
     "flush a fork": (lambda x: x.session().fork().flush("no"), "cannot flush a forked session"),
     "unknown version": (
         lambda x: x.package.Repository.create(x.package.in_memory_storage(), spec_version=7),

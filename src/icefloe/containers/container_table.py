@@ -188,9 +188,9 @@ class ContainerTable:
 
     def _no_container_error(self, problem: str, example: str) -> InvalidInputError:
         return InvalidInputError(
-            f"invalid chunk location: {problem}; available: {self.format_containers()}; add a "
-            f"container with config.set_virtual_chunk_container({example}), and open the "
-            "repository with that configuration",
+            f"invalid chunk location: {problem}; available: {self.format_containers()}; to add "
+            "a container, edit the repository configuration with config."
+            f"set_virtual_chunk_container({example}), and open the repository with it",
             kind=ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK,
         )
 

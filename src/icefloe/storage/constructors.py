@@ -514,7 +514,8 @@ def storage_from_url(url: str) -> Storage:
 
 def _rooted_keys_error() -> InvalidInputError:
     return _config_error(
-        "keys that start with '/' (legacy_rooted_keys) are not supported: copy the objects to keys "
+        "keys that start with '/' (legacy_rooted_keys), which only repositories at an empty prefix "
+        "can have, are not supported: copy the objects to keys "
         "without the leading slash"
     )
 

@@ -733,7 +733,10 @@ class IcechunkStore(Store):
     @staticmethod
     def _require_buffer(value: object) -> None:
         if not isinstance(value, Buffer):
-            raise TypeError(f"expected a zarr Buffer, got {type(value).__name__}")
+            raise TypeError(
+                "IcechunkStore.set(): `value` must be a Buffer instance. Got an instance of "
+                f"{type(value)} instead."
+            )
 
 
 def _parse_byte_range(request: ByteRequest | None) -> ByteRange | None:
