@@ -405,7 +405,10 @@ CALLS: dict[str, tuple[Callable[[Library], Any], str]] = {
         f"create at {prefix!r}": (partial(create_at, prefix=prefix), "empty prefix")
         for prefix in (None, "", "/")
     },
-    "rectilinear chunks in version 1": (set_rectilinear, "version"),
+    "rectilinear chunks in version 1": (
+        set_rectilinear,
+        "Non-regular chunk grids are not supported in icechunk format version 1",
+    ),
     "inspect an expired history": (inspect_expired, ""),
     **{
         f"header {name!r}": (partial(set_headers, headers={name: "x"}), "invalid HTTP header name")
@@ -495,6 +498,10 @@ PHRASES: dict[str, tuple[Callable[[Library], Any], str]] = {
         "`value` must be a Buffer instance",
     ),
     "use after an upgrade": (use_after_upgrade, "invalidated by upgrade_icechunk_repository"),
+    "version in text": (
+        lambda x: x.package.Repository.create(x.package.in_memory_storage(), spec_version="v1"),
+        "Couldn't parse a valid version",
+    ),
     "flush a fork": (lambda x: x.session().fork().flush("no"), "cannot flush a forked session"),
     "unknown version": (
         lambda x: x.package.Repository.create(x.package.in_memory_storage(), spec_version=7),

@@ -10,6 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.format.generation import V1
 from icefloe.format.unsupported import unsupported_error
 from icefloe.model.chunk_payload import MAX_U32, MAX_U64
 from icefloe.model.node import ArrayNodeData, DimensionShape, GroupNodeData, NodeData
@@ -75,7 +76,11 @@ def _parse_array(document: dict[str, Any], key: str, generation: Generation) -> 
                 alternative="use a regular chunk grid",
                 file=key,
             )
-            raise InvalidInputError(error.message, kind=ErrorKind.BAD_METADATA)
+            message = error.message
+            if generation is V1:
+                reason = "Non-regular chunk grids are not supported in icechunk format version 1"
+                message = f"{reason}: {message}"
+            raise InvalidInputError(message, kind=ErrorKind.BAD_METADATA)
         dimensions = _parse_rectilinear(shape, settings.get("chunk_shapes"), key)
     else:
         raise _array_error(
