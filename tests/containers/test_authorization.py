@@ -10,7 +10,7 @@ import pytest
 
 from icefloe.containers.remote_files import RemoteFiles
 from icefloe.containers.virtual_chunks import VirtualChunks
-from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.errors import ErrorKind, InvalidInputError, StorageError
 from icefloe.model.chunk_payload import VirtualChunkRef
 from icefloe.model.containers import ObjectStoreConfig, S3Options, VirtualChunkContainer
 from icefloe.storage import (
@@ -119,6 +119,19 @@ def test_keys_are_prefixes_or_names() -> None:
     ]
     chunks = VirtualChunks(containers, {"one": None, "file:///b": None}, ANYWHERE)
     assert chunks.authorized_prefixes == {"file:///a/", "file:///b/"}
+
+
+@pytest.mark.parametrize("key", ["a//b", "a/./b", "a/../b", "a/b/"])
+def test_keys_that_the_client_would_change_are_not_requested(key: str) -> None:
+    """They would be other objects, possibly outside of the container; nothing is sent."""
+    store = s3_store(endpoint_url="https://127.0.0.1:1", region="us-east-1")
+    containers = [VirtualChunkContainer("s3://b/a/", store)]
+    chunks = VirtualChunks(
+        containers, {"s3://b/a/": Credentials.S3(S3Credentials.Anonymous())}, ANYWHERE
+    )
+    with pytest.raises(StorageError, match=f"s3://b/{key}: the object store client") as raised:
+        chunks.fetch(VirtualChunkRef(f"s3://b/{key}", 0, 1), 0, 1)
+    assert raised.value.kind is ErrorKind.VIRTUAL_CHUNK_FETCH
 
 
 def test_keys_of_no_container_are_ignored() -> None:

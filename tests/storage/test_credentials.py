@@ -235,12 +235,22 @@ def test_scattered_credentials_save_the_first_call() -> None:
     assert Issuer.asked == 1
 
 
+def fail_with_our_error() -> S3StaticCredentials:
+    raise StorageError("no token today")
+
+
 def test_errors_of_get_credentials_hide_the_message() -> None:
-    """The error names only the type, because the message may contain a secret."""
+    """Only the type of the error, as its message may contain a secret; our errors have none."""
     failing = RefreshingCredential(pickle.dumps(fail_with_a_secret), None, (S3StaticCredentials,))
     with pytest.raises(StorageError, match="RuntimeError") as raised:
         failing.get()
     assert SECRET not in "".join(traceback.format_exception(raised.value))
+    uncallable = RefreshingCredential(pickle.dumps(5), None, (S3StaticCredentials,))
+    with pytest.raises(InvalidInputError, match="'int' object is not callable"):
+        uncallable.get()
+    ours = RefreshingCredential(pickle.dumps(fail_with_our_error), None, (S3StaticCredentials,))
+    with pytest.raises(StorageError, match="raised StorageError: no token today"):
+        ours.get()
     wrong = RefreshingCredential(pickle.dumps(answer_nonsense), None, (S3StaticCredentials,))
     with pytest.raises(InvalidInputError, match="to return S3StaticCredentials, got str"):
         wrong.get()
