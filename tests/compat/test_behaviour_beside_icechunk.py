@@ -497,6 +497,14 @@ PHRASES: dict[str, tuple[Callable[[Library], Any], str]] = {
         lambda x: asyncio.run(x.session().store.set("a/c/0", 0)),
         "`value` must be a Buffer instance",
     ),
+    "write to read": (
+        lambda x: asyncio.run(
+            x.make()
+            .readonly_session("main")
+            .store.set("b/zarr.json", cpu.Buffer.from_bytes(zarr_documents.group()))
+        ),
+        "read-only store",
+    ),
     "use after an upgrade": (use_after_upgrade, "invalidated by upgrade_icechunk_repository"),
     "version in text": (
         lambda x: x.package.Repository.create(x.package.in_memory_storage(), spec_version="v1"),

@@ -723,10 +723,11 @@ class IcechunkStore(Store):
         return skipped or None
 
     def _require_writable(self) -> None:
+        self._session.require_writable("this is a read-only store: its session is read-only")
         self._session.require_editable()
         if self._read_only:
             raise ReadOnlyError(
-                "this store is read-only: write to session.store, or use with_read_only(False)",
+                "this is a read-only store: write to session.store, or use with_read_only(False)",
                 kind=ErrorKind.READ_ONLY_STORE,
             )
 
