@@ -190,7 +190,8 @@ class ContainerTable:
         return InvalidInputError(
             f"invalid chunk location: {problem}; available: {self.format_containers()}; to add "
             "a container, edit the repository configuration with config."
-            f"set_virtual_chunk_container({example}), and open the repository with it",
+            f"set_virtual_chunk_container({example}), and open the "
+            "repository with that configuration",
             kind=ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK,
         )
 
