@@ -30,6 +30,7 @@ from icefloe.inspection.diff import fetch_diff
 from icefloe.maintenance.dependents import count_dependencies, find_dependents
 from icefloe.maintenance.garbage_collection import collect_garbage
 from icefloe.maintenance.limits import ReadLimits, require_positive
+from icefloe.maintenance.progress import ignore_progress
 from icefloe.maintenance.statistics import measure_chunks
 from icefloe.maintenance.sweep import DeleteLimits
 from icefloe.model.config import RepositoryConfig
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from icefloe.containers.authorization import ContainerAccess
     from icefloe.containers.dependencies import Dependencies, Dependents
     from icefloe.format.generation import Generation
+    from icefloe.maintenance.progress import Progress
     from icefloe.maintenance.statistics import ChunkStorageStats
     from icefloe.maintenance.sweep import GCSummary
     from icefloe.model.attribution import Attribution
@@ -696,6 +698,7 @@ class Repository:
         *,
         delete_expired_branches: bool = False,
         delete_expired_tags: bool = False,
+        dry_run: bool = False,
     ) -> set[str]:
         """Remove snapshots older than a time from history; garbage collection deletes their files.
 
@@ -706,6 +709,8 @@ class Repository:
         ----------
         delete_expired_branches, delete_expired_tags
             Whether to delete tags, and branches other than main, that point at an expired snapshot.
+        dry_run
+            Whether to return the ids without changing anything.
 
         Returns
         -------
@@ -716,8 +721,11 @@ class Repository:
                 require_time_zone("older_than", older_than),
                 delete_expired_branches,
                 delete_expired_tags,
-            )
+            ),
+            dry_run=dry_run,
         )
+        if dry_run:
+            return {str(snapshot_id) for snapshot_id in expired_ids}
         _LOGGER.info("expired %d snapshots of %s", len(expired_ids), self.storage.url)
         if self._connection.generation.has_parents_in_snapshots:
             self._drop_caches()  # snapshot files were replaced
@@ -735,6 +743,7 @@ class Repository:
         max_concurrent_deletes: int = 10,
         max_consecutive_delete_failures: int = 50,
         max_concurrent_listings: int | None = None,
+        progress: Progress = ignore_progress,
     ) -> GCSummary:
         """Delete the files that are not reachable from any branch or tag.
 
@@ -758,6 +767,8 @@ class Repository:
             Number of failed requests in a row after which to stop.
         max_concurrent_listings
             Ignored, accepted for compatibility with Icechunk: each kind of file takes one listing.
+        progress
+            Called with each `icefloe.maintenance.Step`.
         """
         require_positive(max_concurrent_listings=max_concurrent_listings)
         summary = collect_garbage(
@@ -772,6 +783,7 @@ class Repository:
                 max_concurrent_manifest_fetches,
             ),
             delete_limits=DeleteLimits(max_concurrent_deletes, max_consecutive_delete_failures),
+            progress=progress,
         )
         if summary.snapshots_deleted and not dry_run:
             self._drop_caches()
@@ -784,10 +796,11 @@ class Repository:
         max_compressed_manifest_mem_bytes: int = 512 * 1024 * 1024,
         max_decoded_manifest_mem_bytes: int = 4 * 1024 * 1024 * 1024,
         max_concurrent_manifest_fetches: int = 500,
+        progress: Progress = ignore_progress,
     ) -> ChunkStorageStats:
         """Sum the sizes of all chunks in the history of branches and tags.
 
-        The limits are those of `garbage_collect`.
+        The limits and ``progress`` are those of `garbage_collect`.
         """
         return measure_chunks(
             self._connection.storage,
@@ -798,6 +811,7 @@ class Repository:
                 max_decoded_manifest_mem_bytes,
                 max_concurrent_manifest_fetches,
             ),
+            progress=progress,
         )
 
     def total_chunks_storage(
