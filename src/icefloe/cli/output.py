@@ -59,6 +59,17 @@ def print_error(message: str) -> None:
     )
 
 
+def print_result(message: str, *, dry_run: bool) -> None:
+    """Print what a command did or, in a dry run, would do."""
+    prefix = "dry run: " if dry_run else ""
+    sys.stdout.write(f"{prefix}{escape_unprintable(message)}\n")
+
+
+def print_note(message: str) -> None:
+    """Print a remark about the output to stderr."""
+    Console(stderr=True).print(Text(message, "dim"), soft_wrap=True, highlight=False)
+
+
 def escape_unprintable(text: str) -> str:
     """Escape control characters, so that data such as commit messages cannot affect a terminal."""
     if text.isprintable():

@@ -1,0 +1,51 @@
+"""Opens what a command names: the repository, its refs and snapshots."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from icefloe.assets import Assets
+from icefloe.inspection.repository import resolve_ref
+from icefloe.refs import open_refs
+from icefloe.repository import Repository
+from icefloe.storage import storage_from_url
+
+if TYPE_CHECKING:
+    from icefloe.model.ids import SnapshotId
+    from icefloe.model.tree import Tree
+    from icefloe.refs import Refs
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedFiles:
+    """The refs and metadata files of a repository, for commands that read nothing else."""
+
+    refs: Refs
+    assets: Assets
+
+    def resolve(self, name: str) -> SnapshotId:
+        """Return the snapshot of a branch, tag or snapshot id."""
+        return resolve_ref(self.refs, name)
+
+    def fetch_tree(self, name: str) -> Tree:
+        """Fetch the nodes of a branch, tag or snapshot id."""
+        return self.assets.require_tree(self.resolve(name))
+
+
+def open_files(repository: str) -> OpenedFiles:
+    """Open the refs of a repository, with as few requests as possible."""
+    storage = storage_from_url(repository)
+    refs = open_refs(storage).opening_refs
+    assets = Assets(storage, refs.generation)
+    return OpenedFiles(refs.with_assets(assets), assets)
+
+
+def open_repository(repository: str) -> Repository:
+    """Open a repository."""
+    return Repository.open(storage_from_url(repository))
+
+
+def resolve_snapshot_id(repository: Repository, ref: str) -> str:
+    """Return the id of the snapshot of a branch, tag or snapshot id."""
+    return str(resolve_ref(repository._connection.refs, ref))  # noqa: SLF001 - same package
