@@ -24,7 +24,7 @@ from icefloe.display import (
 )
 from icefloe.errors import InvalidInputError
 from icefloe.inspection.ancestry import fetch_commits
-from icefloe.inspection.diff import fetch_diff
+from icefloe.inspection.diff import count_changes, describe_diff, fetch_diff
 from icefloe.inspection.metadata_file import describe_snapshot_info
 from icefloe.model.ids import SnapshotId
 from icefloe.snapshots import Diff
@@ -119,7 +119,7 @@ def show(
         print_json(
             describe_snapshot_info(info)
             | {"branches": list(entry.branches), "tags": list(entry.tags)}
-            | {"changes": _describe_diff(diff, with_counts_only=stat)}
+            | {"changes": _describe_changes(diff, stat=stat)}
         )
         return
     _print_line("commit", str(info.id), style="yellow")
@@ -167,9 +167,7 @@ def diff(
     ids = [files.resolve(before), files.resolve(after or "main")]
     found = fetch_diff(files.refs, files.assets, *ids)
     if as_json:
-        print_json(
-            {"from": str(ids[0]), "to": str(ids[1])} | _describe_diff(found, with_counts_only=stat)
-        )
+        print_json({"from": str(ids[0]), "to": str(ids[1])} | _describe_changes(found, stat=stat))
         return
     _print_diff(found, stat=stat, chunks=chunks)
 
@@ -264,20 +262,9 @@ def _describe_commit(files: OpenedFiles, commit: Commit, *, with_changes: bool) 
     description = describe_snapshot_info(info)
     if with_changes:
         diff = _fetch_changes(files, commit.id, commit.parent_id)
-        description["changes"] = _describe_diff(diff, with_counts_only=True)
+        description["changes"] = count_changes(diff)
     return description
 
 
-def _describe_diff(diff: Diff, *, with_counts_only: bool) -> dict[str, Any]:
-    """Describe changes: sorted paths, chunk indices by array, and moves; or their numbers."""
-    paths = {
-        name: sorted(getattr(diff, name))
-        for name in Diff.__slots__
-        if name not in {"updated_chunks", "moved_nodes"}
-    }
-    if with_counts_only:
-        counts: dict[str, Any] = {name: len(found) for name, found in paths.items()}
-        counts["updated_chunks"] = sum(map(len, diff.updated_chunks.values()))
-        return counts | {"moved_nodes": len(diff.moved_nodes)}
-    moves = [{"from": before, "to": after} for before, after in diff.moved_nodes]
-    return {**paths, "updated_chunks": diff.updated_chunks, "moved_nodes": moves}
+def _describe_changes(diff: Diff, *, stat: bool) -> dict[str, Any]:
+    return count_changes(diff) if stat else describe_diff(diff)
