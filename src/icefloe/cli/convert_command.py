@@ -11,6 +11,7 @@ from icefloe.cli import arguments
 from icefloe.cli.job_runner import Engine
 from icefloe.cli.output import escape_unprintable, print_json
 from icefloe.cli.progress import show_phases
+from icefloe.cli.user_file import resolve_name
 from icefloe.format.generation import GENERATIONS
 
 commands = typer.Typer(rich_markup_mode="rich")
@@ -26,7 +27,12 @@ commands = typer.Typer(rich_markup_mode="rich")
 )
 def convert(
     source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="Directory or URL of the repository.")
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            parser=resolve_name,
+            help="Directory, URL or name of the repository.",
+        ),
     ],
     target: Annotated[
         str, typer.Argument(metavar="TARGET", help="New directory or URL; must be empty.")

@@ -17,6 +17,7 @@ from icefloe.cli.repositories import OpenedFiles, open_files
 from icefloe.display import (
     draw_lanes,
     escape_unsafe,
+    format_count,
     format_first_line,
     format_time,
     lay_out,
@@ -90,7 +91,7 @@ def log(
                 beside = Text.from_ansi(more_lanes, no_wrap=True, overflow="ellipsis")
                 print_renderable(beside + line)
     if has_more:
-        output.print_note(f"first {limit} commits; use --limit for more")
+        output.print_note(f"newest {format_count(limit, 'commit')}; use --limit for more")
 
 
 @commands.command(

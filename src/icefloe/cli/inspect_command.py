@@ -50,7 +50,13 @@ def inspect(
 def _resolve_file(file: str) -> tuple[Storage, str]:
     """Return the storage that contains a file, and its key there."""
     scheme, separator, host_and_path = file.partition("://")
-    root, slash, name = file.rpartition("/")
+    # The options of a URL may contain slashes.
+    location, options = file, ""
+    if separator:
+        location, mark, options = file.partition("?")
+        options = mark + options
+        host_and_path = location.partition("://")[2]
+    root, slash, name = location.rpartition("/")
     if os.path.isdir(file):  # noqa: PTH112 - unlike Path.is_dir, it never raises
         raise InvalidInputError(
             f"{file} is a directory; pass a file in it, or list the commits with: "
@@ -63,7 +69,7 @@ def _resolve_file(file: str) -> tuple[Storage, str]:
         )
     if separator and scheme != "file":
         storage_from_url(file)  # rejects query strings: errors would print their signatures
-        return storage_from_url(root), name
+        return storage_from_url(root + options), name
     # Symbolic links are followed, because the user named the file.
     path = file if not separator else storage_from_url(file).url.removeprefix("file://")
     folder, _, name = path.rpartition("/")

@@ -33,7 +33,7 @@ _Start = Annotated[
     rich_help_panel=_PANEL,
     epilog="Examples:\n\n"
     "  icefloe branch weather\n\n"
-    "  icefloe branch weather dev v1.0\n\n"
+    "  icefloe branch weather fix v1.0\n\n"
     "  icefloe branch weather --delete dev",
 )
 def branch(
