@@ -12,7 +12,7 @@ from rich.text import Text
 from icefloe import inspection
 from icefloe.cli import output
 from icefloe.cli.arguments import AsJson, Ref, RepositoryArgument  # noqa: TC001 - typer reads them
-from icefloe.cli.output import escape_unprintable, print_json, print_renderable
+from icefloe.cli.output import escape_unprintable, print_json, print_line, print_renderable
 from icefloe.cli.repositories import OpenedFiles, open_files
 from icefloe.display import (
     draw_lanes,
@@ -85,11 +85,9 @@ def log(
         for row, (lanes, more_lanes) in zip(graph.rows, draw_lanes(graph), strict=True):
             diff = _fetch_changes(files, row.commit.id, row.commit.parent_id) if stat else None
             lines = _format_commit(row.commit, diff, is_short=oneline)
-            first_line = Text.from_ansi(lanes, no_wrap=True, overflow="ellipsis")
-            print_renderable(first_line + next(lines))
+            print_line(Text.from_ansi(lanes) + next(lines))
             for line in lines:
-                beside = Text.from_ansi(more_lanes, no_wrap=True, overflow="ellipsis")
-                print_renderable(beside + line)
+                print_line(Text.from_ansi(more_lanes) + line)
     if has_more:
         output.print_note(f"newest {format_count(limit, 'commit')}; use --limit for more")
 

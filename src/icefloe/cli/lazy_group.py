@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 
 _MAX_NAMES: Final = 5
+_LINE_BREAK: Final = re.compile(r"(?<!\n)\n(?!\n)")
 
 
 class LazyGroup(TyperGroup):
@@ -66,4 +68,8 @@ class LazyGroup(TyperGroup):
 
 @cache
 def _load_commands(module: str) -> Mapping[str, Any]:
-    return typer.main.get_group(import_module(module).commands).commands
+    commands = typer.main.get_group(import_module(module).commands).commands
+    for command in commands.values():
+        # Paragraphs are wrapped to the terminal, not as in the source.
+        command.help = _LINE_BREAK.sub(" ", command.help or "")
+    return commands

@@ -6,7 +6,7 @@ Control characters in data are escaped, and lines are not wrapped in pipes.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, RenderableType
 from rich.markup import escape
@@ -37,9 +37,18 @@ def make_table(*columns: str) -> Table:
 
 def print_renderable(renderable: RenderableType) -> None:
     """Print a table, tree or text of `rich`; in a pipe, without wrapping or padding lines."""
+    _print(renderable)
+
+
+def print_line(line: Text) -> None:
+    """Print one line, truncated to the width of the terminal."""
+    _print(line, no_wrap=True, overflow="ellipsis")
+
+
+def _print(renderable: RenderableType, **options: Any) -> None:
     console = Console(width=None if sys.stdout.isatty() else 10_000, highlight=False)
     with console.capture() as captured:
-        console.print(renderable)
+        console.print(renderable, **options)
     for line in captured.get().splitlines():
         sys.stdout.write(line.rstrip() + "\n")
 

@@ -13,7 +13,7 @@ from rich.tree import Tree
 from icefloe import inspection
 from icefloe.cli import output
 from icefloe.cli.arguments import AsJson, Ref, RepositoryArgument  # noqa: TC001 - typer reads them
-from icefloe.cli.output import escape_unprintable, print_json, print_renderable
+from icefloe.cli.output import escape_unprintable, print_json, print_line, print_renderable
 from icefloe.cli.repositories import open_files, open_repository, resolve_snapshot_id
 from icefloe.display import format_size
 from icefloe.inspection.metadata_file import describe_node
@@ -68,13 +68,13 @@ def ls(
         return
     for node in nodes:
         name = str(node.path)[1:] if recursive else node.path.name
-        line = Text(escape_unprintable(name), no_wrap=True, overflow="ellipsis")
+        line = Text(escape_unprintable(name))
         if node.kind is NodeKind.GROUP:
             line.stylize("bold blue")
             line.append("/")
         else:
             line.append(f"  {escape_unprintable(inspection.summarize_node(node))}", "dim")
-        print_renderable(line)
+        print_line(line)
 
 
 @commands.command(
@@ -112,6 +112,7 @@ def info(
     for label, text in _summarize_repository(opened, view):
         print_renderable(Text.assemble(f"{label:<11}", escape_unprintable(text)))
     table = output.make_table("array", "type and shape", "chunks", "size", "stored as")
+    table.columns[0].overflow = "fold"  # a path is never truncated
     for node, counts in arrays:
         table.add_row(
             Text(escape_unprintable(str(node.path))),
