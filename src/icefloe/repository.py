@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
     from datetime import datetime
 
+    import xarray as xr
+
     from icefloe.conflicts import ConflictSolver
     from icefloe.containers.authorization import ContainerAccess
     from icefloe.containers.dependencies import Dependencies, Dependents
@@ -632,6 +634,12 @@ class Repository:
         else:
             target = find_snapshot_at(refs, branch, tag, snapshot_id, as_of)
         return self._open_session(target, SessionMode.readonly, None)
+
+    def to_xarray(self, group: str | None = None, **options: Any) -> xr.Dataset:
+        """Open a group as an Xarray Dataset; ``options`` as in `icefloe.xarray.open_dataset`."""
+        from icefloe.xarray import open_dataset  # noqa: PLC0415 - an extra
+
+        return open_dataset(self, group=group, **options)
 
     def writable_session(self, branch: str) -> Session:
         """Open the tip of a branch for writing.
