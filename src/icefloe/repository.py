@@ -9,6 +9,7 @@ import asyncio
 import logging
 import warnings
 from contextlib import contextmanager
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
 
 from icefloe import __version__, display
@@ -39,6 +40,7 @@ from icefloe.model.times import require_time_zone
 from icefloe.ops import Update
 from icefloe.refs.creation import create_refs, require_clean_root, require_no_repository
 from icefloe.refs.lookup import find_snapshot, find_snapshot_at
+from icefloe.refs.names import MAIN
 from icefloe.refs.opening import RefsAtOpening, fetch_generation, fetch_spec_version, open_refs
 from icefloe.refs.retention import ExpirationPolicy
 from icefloe.refs.store_root import (
@@ -80,6 +82,7 @@ if TYPE_CHECKING:
 __all__ = ["Repository"]
 
 _LOGGER = logging.getLogger(__name__)
+_NUM_SHOWN_COMMITS = 5
 
 
 @add_async_twins(
@@ -367,7 +370,7 @@ class Repository:
             self.storage.url,
             self._connection.generation.name,
             read_only=self.storage.read_only,
-            refs=self._fetch_ref_names_if_cheap(),
+            refs=self._fetch_refs_if_cheap(),
             authorized_prefixes=prefixes,
             config=self._connection.config,
         )
@@ -871,12 +874,14 @@ class Repository:
         self._opening_refs = None
         self._connection = self._connection.with_empty_caches()
 
-    def _fetch_ref_names_if_cheap(self) -> tuple[list[str], list[str]] | None:
-        """Fetch branches and tags, or return None if that takes requests over a network."""
+    def _fetch_refs_if_cheap(self) -> tuple[list[str], list[str], list[SnapshotInfo]] | None:
+        """Fetch names and the last commits, or return None if that takes network requests."""
         if not self.storage.is_low_latency:
             return None
         refs = self._connection.refs.pin()
-        return sorted(refs.fetch_branch_names()), sorted(refs.fetch_tag_names())
+        branches = sorted(refs.fetch_branch_names())
+        commits = self.ancestry(branch=MAIN) if MAIN in branches else iter(())
+        return branches, sorted(refs.fetch_tag_names()), list(islice(commits, _NUM_SHOWN_COMMITS))
 
     def _open_session(
         self,
