@@ -103,11 +103,15 @@ class AzurePlace:
 
 @dataclass(frozen=True, slots=True)
 class HttpPlace:
-    """A URL below which a web server serves the objects of a repository."""
+    """A URL below which a web server serves the objects of a repository or a container.
+
+    ``redirects_below`` is the URL prefix that the redirects of a container must not leave.
+    """
 
     base_url: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    redirects_below: str | None = None
 
     @property
     def url(self) -> str:
