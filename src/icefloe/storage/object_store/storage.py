@@ -30,7 +30,6 @@ from obstore.exceptions import NotModifiedError
 
 from icefloe.errors import (
     ErrorKind,
-    IcefloeError,
     InvalidInputError,
     ObjectNotFoundError,
     ReadOnlyError,
@@ -59,10 +58,10 @@ from icefloe.storage.interface import (
 from icefloe.storage.keys import validate_key, validate_list_prefix
 from icefloe.storage.object_store.clients import Clients, require_threads
 from icefloe.storage.object_store.errors import (
-    OBSTORE_ERRORS,
     RangeIgnoredError,
     RangeUnsatisfiableError,
     classify_put_failure,
+    is_obstore_failure,
     redact_error,
     translate_error,
 )
@@ -403,8 +402,8 @@ class ObjectStorage(Storage):
     def _call(self, operation: str, key: str, request: Callable[[], T]) -> T:
         try:
             return request()
-        except OBSTORE_ERRORS as error:
-            if isinstance(error, IcefloeError):
+        except BaseException as error:
+            if not is_obstore_failure(error):
                 raise
             failure = error
         # Raised outside the handler: obstore's error, which may contain a signed URL, must not
@@ -414,8 +413,8 @@ class ObjectStorage(Storage):
     async def _call_async(self, operation: str, key: str, request: Callable[[], Awaitable[T]]) -> T:
         try:
             return await request()
-        except OBSTORE_ERRORS as error:
-            if isinstance(error, IcefloeError):
+        except BaseException as error:
+            if not is_obstore_failure(error):
                 raise
             failure = error
         raise translate_error(failure, operation, self._get_url(key)) from redact_error(failure)
@@ -504,7 +503,9 @@ class ObjectStorage(Storage):
                 return _make_version(
                     obstore.put(client, path, content, attributes=attributes, mode=mode)
                 )
-            except OBSTORE_ERRORS as error:
+            except BaseException as error:
+                if not is_obstore_failure(error):
+                    raise
                 failure = error
             raise classify_put_failure(failure, where) from redact_error(failure)
 
