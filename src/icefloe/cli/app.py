@@ -19,8 +19,8 @@ from rich.tree import Tree
 from icefloe import __version__, inspection
 from icefloe.cli import convert_command, output, pipeline_commands, sql_command
 from icefloe.cli.arguments import AsJson, Ref, RepositoryArgument  # noqa: TC001 - typer reads them
-from icefloe.cli.output import escape_unprintable, print_json, print_renderable
-from icefloe.display import format_container_name, format_size
+from icefloe.cli.output import print_json, print_renderable
+from icefloe.display import escape_unsafe, format_container_name, format_size
 from icefloe.errors import IcefloeError, InvalidInputError
 from icefloe.inspection.metadata_file import describe_node, describe_snapshot_info
 from icefloe.inspection.repository import resolve_ref
@@ -137,13 +137,13 @@ def history(
         return
     table = output.make_table("snapshot", "written at (UTC)", "refs", "message")
     for entry in entries:
-        names = [Text(escape_unprintable(name), "green") for name in entry.branches]
-        names += [Text(escape_unprintable(name), "yellow") for name in entry.tags]
+        names = [Text(escape_unsafe(name), "green") for name in entry.branches]
+        names += [Text(escape_unsafe(name), "yellow") for name in entry.tags]
         table.add_row(
             Text(str(entry.info.id), "cyan"),
             f"{entry.info.flushed_at:%Y-%m-%d %H:%M:%S}",
             Text(" ").join(names),
-            Text(escape_unprintable(entry.info.message)),
+            Text(escape_unsafe(entry.info.message)),
         )
     print_renderable(table)
 
@@ -157,7 +157,7 @@ def tree(repository: RepositoryArgument, *, ref: Ref = "main", as_json: AsJson =
     if as_json:
         print_json(describe_node(node, refs.generation) for node in snapshot.nodes)
         return
-    root = Tree(Text(escape_unprintable(f"{repository} at {ref}"), "bold"))
+    root = Tree(Text(escape_unsafe(f"{repository} at {ref}"), "bold"))
     branches = {"/": root}
     for node in snapshot.nodes:
         if node.path.is_root:
@@ -165,10 +165,10 @@ def tree(repository: RepositoryArgument, *, ref: Ref = "main", as_json: AsJson =
         # A node whose parent group is missing is attached to the root.
         parent = branches.get(str(node.path.parent), root)
         label = Text(
-            escape_unprintable(node.path.name), "bold blue" if node.kind is NodeKind.GROUP else ""
+            escape_unsafe(node.path.name), "bold blue" if node.kind is NodeKind.GROUP else ""
         )
         if node.kind is NodeKind.ARRAY:
-            label.append(f"  {escape_unprintable(inspection.summarize_node(node))}", "dim")
+            label.append(f"  {escape_unsafe(inspection.summarize_node(node))}", "dim")
         branches[str(node.path)] = parent.add(label)
     if not snapshot.nodes:
         root.add(Text("(empty)", "dim"))
@@ -225,7 +225,7 @@ def dependencies(
     table.add_column("")
     for container in summary.containers:
         is_authorized = container.is_authorized or container.url_prefix is None
-        name = escape_unprintable(format_container_name(container))
+        name = escape_unsafe(format_container_name(container))
         num_items = (container.num_files, container.num_chunks, container.num_arrays)
         table.add_row(
             Text(name, "cyan" if container.url_prefix else "dim"),
@@ -268,16 +268,16 @@ def dependents(
             }
         )
     elif result.may_delete:
-        print_renderable(Text(f"no snapshot refers to {escape_unprintable(location)}"))
+        print_renderable(Text(f"no snapshot refers to {escape_unsafe(location)}"))
     else:
         table = output.make_table("snapshot", "written at (UTC)", "refs", "message", "arrays")
         for snapshot in result.snapshots:
             table.add_row(
                 Text(snapshot.id, "cyan"),
                 f"{snapshot.written_at:%Y-%m-%d %H:%M:%S}",
-                Text(escape_unprintable(" ".join([*snapshot.branches, *snapshot.tags])), "green"),
-                Text(escape_unprintable(snapshot.message)),
-                Text(escape_unprintable(", ".join(snapshot.arrays))),
+                Text(escape_unsafe(" ".join([*snapshot.branches, *snapshot.tags])), "green"),
+                Text(escape_unsafe(snapshot.message)),
+                Text(escape_unsafe(", ".join(snapshot.arrays))),
             )
         print_renderable(table)
     if not result.may_delete:
@@ -322,7 +322,7 @@ def locations(
         print_json(map(_describe_ref, session.virtual_refs(**query)))
         return
     for location in sorted(session.virtual_locations(**query)):
-        sys.stdout.write(escape_unprintable(location) + "\n")
+        sys.stdout.write(escape_unsafe(location) + "\n")
 
 
 def _resolve_file(file: str) -> tuple[Storage, str]:

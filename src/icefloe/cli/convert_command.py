@@ -13,7 +13,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from icefloe.cli import arguments
 from icefloe.cli.job_runner import Engine
-from icefloe.cli.output import escape_unprintable, print_json
+from icefloe.cli.output import print_json
+from icefloe.display import escape_unsafe
 from icefloe.format.generation import GENERATIONS
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def convert(
         print_json(report.to_json())
         return
     for line in str(report).split("\n"):
-        sys.stdout.write(escape_unprintable(line) + "\n")
+        sys.stdout.write(escape_unsafe(line) + "\n")
 
 
 @contextmanager
