@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _MASK: Final = "..."
 _AZURE_SCHEMES: Final = frozenset({"abfs", "abfss", "az", "azure"})
+_WEB_SCHEMES: Final = frozenset({"http", "https"})
 _HOST: Final = re.compile(r"(?:[^@:\[\]]*|\[[0-9a-f:.]*\])(?::[0-9]*)?", re.IGNORECASE)
 _SECRET_PARAMETER: Final = re.compile(
     r"[?&#][^/]*(?:sig|signature|token|credential|auth|password|pwd|secret|key)=", re.IGNORECASE
@@ -33,8 +34,10 @@ def find_secret(url: str) -> str | None:
     host = _get_host(address)
     if scheme.lower() in _AZURE_SCHEMES and ":" not in host:
         host = host.rpartition("@")[2]  # in container@account.…, the container is not a user
-    # A password with a slash does not match either: the text before the slash is no valid port.
-    if _HOST.fullmatch(host) is None:
+    # A password may contain slashes, as AWS keys do; what precedes them is then no valid port.
+    is_web = scheme.lower() in _WEB_SCHEMES
+    may_have_port = "@" not in address or (is_web and not host.endswith(":"))
+    if _HOST.fullmatch(host) is None or (":" in host and not may_have_port):
         return "a user or password"
     if _SECRET_PARAMETER.search(address):
         return "a signature or token"
@@ -48,10 +51,7 @@ def mask_url(url: str) -> str:
         return url
     scheme, _, address = url.partition("://")
     if problem == "a user or password":
-        host = _get_host(address)
-        end = len(host) if "@" in host else len(address)
-        user, _, rest = address[:end].rpartition("@")
-        address = f"{_MASK}@{rest}{address[end:]}" if user or rest != address[:end] else _MASK
+        address = f"{_MASK}@{address.rpartition('@')[2]}" if "@" in address else _MASK
     if _SECRET_PARAMETER.search(address):
         address = f"{re.split('[?#]', address, maxsplit=1)[0]}?{_MASK}"
     return f"{scheme}://{address}"
