@@ -253,6 +253,8 @@ def test_options_of_a_container() -> None:
             chunks = VirtualChunks([container], access, in_memory_storage())
             return bytes(chunks.fetch(VirtualChunkRef(location, 0, 3), 0, 3))
 
+        assert fetch() == b"012"
+        assert web.asked[-1]["user-agent"].startswith("icefloe/")
         assert fetch(user_agent="us", timeout="30s", allow_http="true", http1_only="true") == b"012"
         assert web.asked[-1]["user-agent"] == "us"
         with pytest.raises(InvalidInputError, match="proxy_url"):

@@ -20,6 +20,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import quote
 
+from icefloe import __version__
 from icefloe.errors import (
     AbsentOrDeniedError,
     ErrorKind,
@@ -192,12 +193,12 @@ def _make_options(place: HttpPlace, settings: StorageSettings) -> WebOptions:
     from icefloe.storage.web_client import WebOptions  # noqa: PLC0415
 
     timeouts = settings.effective_timeouts
-    options = WebOptions(place.headers)
+    options = WebOptions({"User-Agent": f"icefloe/{__version__}", **place.headers})
     for name, value in place.options.items():
         text = str(value)
         match name:
             case "user_agent":
-                options = replace(options, headers={"User-Agent": text, **options.headers})
+                options = replace(options, headers={**options.headers, "User-Agent": text})
             case "root_certificate":
                 options = replace(options, root_certificate=text)
             case "allow_invalid_certificates":
