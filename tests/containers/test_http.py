@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from base64 import b64decode
 from typing import TYPE_CHECKING
 
 import pytest
@@ -240,6 +241,31 @@ def test_a_file_instead_of_a_range_is_read_to_the_end_of_the_range() -> None:
         ref = VirtualChunkRef(f"{server.url}/data/a", 2**20, 10)
         assert fetch_chunk(open_chunks(server.url), ref, 0, 10) == bytes(10)
     assert server.num_bytes < 64 << 20
+
+
+def test_a_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests go through ``HTTP_PROXY`` with its password, unless ``NO_PROXY`` has the host."""
+    with conditional_web_server(
+        {"http://example.org/data/a.nc": SMALL, "/data/a.nc": SMALL}
+    ) as web:
+        monkeypatch.setenv("http_proxy", web.url.replace("//", "//me:pass%20word@"))
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        for url in ("http://example.org", web.url):
+            ref = VirtualChunkRef(f"{url}/data/a.nc", 2, 3)
+            assert fetch_chunk(open_chunks(url), ref, 0, 3) == b"234"
+        proxied, direct = web.asked[1], web.asked[-1]
+        assert proxied["path"] == "http://example.org/data/a.nc"
+        assert b64decode(proxied["proxy-authorization"].split()[1]) == b"me:pass word"
+        assert "proxy-authorization" not in direct
+
+
+def test_connections_are_kept() -> None:
+    """Requests one after another share a connection."""
+    with conditional_web_server(FILES) as web:
+        chunks = open_chunks(web.url)
+        for _ in range(5):
+            chunks.fetch(VirtualChunkRef(f"{web.url}/data/a%20b.nc", 0, 10), 0, 10)
+        assert web.num_connections == 1
 
 
 def test_options_of_a_container() -> None:

@@ -11,8 +11,8 @@ import os
 import re
 import select
 import ssl
-import threading
 import time
+from base64 import b64encode
 from collections import deque
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -77,6 +77,12 @@ class _Address(NamedTuple):
     path: str
 
 
+class _Proxy(NamedTuple):
+    host: str
+    port: int
+    headers: dict[str, str]
+
+
 class WebClient:
     """Requests files below ``prefix``, the percent-encoded URL of a folder or file; thread-safe."""
 
@@ -84,8 +90,7 @@ class WebClient:
         self._prefix: Final = _parse(prefix)
         self._prefix_text: Final = prefix
         self._options: Final = options
-        self._lock: Final = threading.Lock()
-        self._idle: deque[HTTPConnection] = deque(maxlen=_MAX_IDLE_CONNECTIONS)
+        self._idle: deque[HTTPConnection] = deque()
         self._pid = os.getpid()
 
     def __del__(self) -> None:
@@ -165,21 +170,26 @@ class WebClient:
     @contextmanager
     def _send(self, method: str, url: str, headers: Mapping[str, str]) -> Iterator[HTTPResponse]:
         parts = urlsplit(url)
-        connection, target = None, parts._replace(scheme="", netloc="", fragment="").geturl() or "/"
+        # In lower case: headers of the container must not repeat those of the request.
+        merged = {**self._options.headers, **headers}
+        lowered = {name.lower(): value for name, value in merged.items()}
+        target = parts._replace(scheme="", netloc="", fragment="").geturl() or "/"
+        connection: HTTPConnection | None = None
         try:
-            connection, is_proxied = self._connect(parts)
-            if is_proxied:
+            proxy = _find_proxy(parts)
+            connection = None if proxy else self._take()
+            if connection is None:
+                connection = self._connect(parts, proxy)
+            if proxy is not None and parts.scheme == "http":
                 target = parts._replace(fragment="").geturl()
-            # In lower case: headers of the container must not repeat those of the request.
-            merged = {**self._options.headers, **headers}
-            lowered = {name.lower(): value for name, value in merged.items()}
+                lowered |= proxy.headers
             connection.request(method, target, headers=lowered)
             response = connection.getresponse()
             yield response
-            is_reusable = response.length == 0 and not response.will_close and not is_proxied
+            is_reusable = response.length == 0 and not response.will_close and proxy is None
             response.close()
-            if is_reusable:
-                self._keep(connection)
+            if is_reusable and len(self._idle) < _MAX_IDLE_CONNECTIONS:
+                self._idle.append(connection)
                 connection = None
         except ssl.SSLCertVerificationError as error:
             raise StorageError(
@@ -195,27 +205,19 @@ class WebClient:
             if connection is not None:
                 connection.close()
 
-    def _connect(self, parts: SplitResult) -> tuple[HTTPConnection, bool]:
-        """Return a connection, and whether it goes to a proxy that gets absolute URLs."""
+    def _connect(self, parts: SplitResult, proxy: _Proxy | None) -> HTTPConnection:
         host, port = parts.hostname or "", parts.port or _DEFAULT_PORTS[parts.scheme]
-        proxy = None if proxy_bypass(f"{host}:{port}") else getproxies().get(parts.scheme)
-        if proxy is None and (connection := self._take()) is not None:
-            return connection, False
-        options = self._options
-        address = (host, port)
-        if proxy is not None:
-            split = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-            address = (split.hostname or "", split.port or 80)
-        timeout_s = options.connect_timeout_s
+        address = (host, port) if proxy is None else (proxy.host, proxy.port)
+        timeout_s = self._options.connect_timeout_s
         if parts.scheme == "http":
             connection = HTTPConnection(*address, timeout=timeout_s)
         else:
             connection = HTTPSConnection(*address, timeout=timeout_s, context=self._tls)
             if proxy is not None:
-                connection.set_tunnel(host, port)
+                connection.set_tunnel(host, port, proxy.headers)
         connection.connect()
-        connection.sock.settimeout(options.read_timeout_s)
-        return connection, proxy is not None and parts.scheme == "http"
+        connection.sock.settimeout(self._options.read_timeout_s)
+        return connection
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
@@ -226,20 +228,28 @@ class WebClient:
 
     def _take(self) -> HTTPConnection | None:
         """Return a kept connection that the server has not closed; all are to one server."""
-        with self._lock:
-            if self._pid != os.getpid():  # a forked process must not use those of its parent
-                self._idle.clear()
-                self._pid = os.getpid()
-            while self._idle:
+        if self._pid != os.getpid():  # a forked process must not use those of its parent
+            self._idle, self._pid = deque(), os.getpid()
+        with suppress(IndexError):  # without a lock, which another thread could hold during a fork
+            while True:
                 connection = self._idle.pop()
                 if not _is_closed(connection):
                     return connection
                 connection.close()
         return None
 
-    def _keep(self, connection: HTTPConnection) -> None:
-        with self._lock:
-            self._idle.append(connection)
+
+def _find_proxy(parts: SplitResult) -> _Proxy | None:
+    """Return the proxy that the environment names for a URL."""
+    url = getproxies().get(parts.scheme)
+    if url is None or proxy_bypass(parts.netloc):
+        return None
+    proxy = urlsplit(url if "://" in url else f"http://{url}")
+    headers = {}
+    if proxy.username is not None:
+        user = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+        headers["proxy-authorization"] = f"Basic {b64encode(user.encode()).decode()}"
+    return _Proxy(proxy.hostname or "", proxy.port or _DEFAULT_PORTS["http"], headers)
 
 
 def _is_closed(connection: HTTPConnection) -> bool:
