@@ -9,6 +9,7 @@ import asyncio
 import logging
 import warnings
 from contextlib import contextmanager
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
 
 from icefloe import __version__, display
@@ -40,6 +41,7 @@ from icefloe.model.times import require_time_zone
 from icefloe.ops import Update
 from icefloe.refs.creation import create_refs, require_clean_root, require_no_repository
 from icefloe.refs.lookup import find_snapshot, find_snapshot_at
+from icefloe.refs.names import MAIN
 from icefloe.refs.opening import RefsAtOpening, fetch_generation, fetch_spec_version, open_refs
 from icefloe.refs.retention import ExpirationPolicy
 from icefloe.refs.store_root import (
@@ -57,6 +59,8 @@ from icefloe.types import SessionMode, SpecVersion
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
     from datetime import datetime
+
+    import xarray as xr
 
     from icefloe.conflicts import ConflictSolver
     from icefloe.containers.authorization import ContainerAccess
@@ -80,6 +84,7 @@ if TYPE_CHECKING:
 __all__ = ["Repository"]
 
 _LOGGER = logging.getLogger(__name__)
+_NUM_SHOWN_COMMITS = 5
 
 
 @add_async_twins(
@@ -367,7 +372,7 @@ class Repository:
             self.storage.url,
             self._connection.generation.name,
             read_only=self.storage.read_only,
-            refs=self._fetch_ref_names_if_cheap(),
+            refs=self._fetch_refs_if_cheap(),
             authorized_prefixes=prefixes,
             config=self._connection.config,
         )
@@ -635,6 +640,12 @@ class Repository:
             target = find_snapshot_at(refs, branch, tag, snapshot_id, as_of)
         return self._open_session(target, SessionMode.readonly, None)
 
+    def to_xarray(self, group: str | None = None, **options: Any) -> xr.Dataset:
+        """Open a group as an Xarray Dataset; ``options`` as in `icefloe.xarray.open_dataset`."""
+        from icefloe.xarray import open_dataset  # noqa: PLC0415 - an extra
+
+        return open_dataset(self, group=group, **options)
+
     def writable_session(self, branch: str) -> Session:
         """Open the tip of a branch for writing.
 
@@ -877,12 +888,14 @@ class Repository:
         self._opening_refs = None
         self._connection = self._connection.with_empty_caches()
 
-    def _fetch_ref_names_if_cheap(self) -> tuple[list[str], list[str]] | None:
-        """Fetch branches and tags, or return None if that takes requests over a network."""
+    def _fetch_refs_if_cheap(self) -> tuple[list[str], list[str], list[SnapshotInfo]] | None:
+        """Fetch names and the last commits, or return None if that takes network requests."""
         if not self.storage.is_low_latency:
             return None
         refs = self._connection.refs.pin()
-        return sorted(refs.fetch_branch_names()), sorted(refs.fetch_tag_names())
+        branches = sorted(refs.fetch_branch_names())
+        commits = self.ancestry(branch=MAIN) if MAIN in branches else iter(())
+        return branches, sorted(refs.fetch_tag_names()), list(islice(commits, _NUM_SHOWN_COMMITS))
 
     def _open_session(
         self,

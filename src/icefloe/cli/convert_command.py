@@ -9,9 +9,10 @@ import typer
 
 from icefloe.cli import arguments
 from icefloe.cli.job_runner import Engine
-from icefloe.cli.output import escape_unprintable, print_json
+from icefloe.cli.output import print_json
 from icefloe.cli.progress import show_phases
 from icefloe.cli.user_file import resolve_name
+from icefloe.display import escape_unsafe
 from icefloe.format.generation import GENERATIONS
 
 commands = typer.Typer(rich_markup_mode="rich")
@@ -87,4 +88,4 @@ def convert(
         print_json(report.to_json())
         return
     for line in str(report).split("\n"):
-        sys.stdout.write(escape_unprintable(line) + "\n")
+        sys.stdout.write(escape_unsafe(line) + "\n")

@@ -14,9 +14,9 @@ from rich.text import Text
 from icefloe import __version__
 from icefloe.cli import output
 from icefloe.cli.arguments import AsJson  # noqa: TC001 - typer reads it
-from icefloe.cli.output import escape_unprintable, print_json, print_renderable
+from icefloe.cli.output import print_json, print_renderable
 from icefloe.cli.user_file import find_user_file, read_names, resolve_name
-from icefloe.display import format_count
+from icefloe.display import escape_unsafe, format_count
 from icefloe.errors import IcefloeError
 from icefloe.refs.opening import fetch_generation
 from icefloe.spark.engine.java import find_java, read_version
@@ -84,7 +84,7 @@ def doctor(
             table.add_row(
                 Text(check.name),
                 Text(check.status, _STYLES[check.status]),
-                Text(escape_unprintable(check.detail)),
+                Text(escape_unsafe(check.detail)),
             )
         print_renderable(table)
     if any(check.status == "failed" for check in checks):

@@ -12,7 +12,7 @@ from rich.text import Text
 from icefloe import inspection
 from icefloe.cli import output
 from icefloe.cli.arguments import AsJson, Ref, RepositoryArgument  # noqa: TC001 - typer reads them
-from icefloe.cli.output import escape_unprintable, print_json, print_line, print_renderable
+from icefloe.cli.output import print_json, print_line, print_renderable
 from icefloe.cli.repositories import OpenedFiles, open_files
 from icefloe.display import (
     draw_lanes,
@@ -193,13 +193,13 @@ def history(
         return
     table = output.make_table("snapshot", "written at (UTC)", "refs", "message")
     for entry in entries:
-        names = [Text(escape_unprintable(name), "green") for name in entry.branches]
-        names += [Text(escape_unprintable(name), "yellow") for name in entry.tags]
+        names = [Text(escape_unsafe(name), "green") for name in entry.branches]
+        names += [Text(escape_unsafe(name), "yellow") for name in entry.tags]
         table.add_row(
             Text(str(entry.info.id), "cyan"),
             f"{entry.info.flushed_at:%Y-%m-%d %H:%M:%S}",
             Text(" ").join(names),
-            Text(escape_unprintable(entry.info.message)),
+            Text(escape_unsafe(entry.info.message)),
         )
     print_renderable(table)
 

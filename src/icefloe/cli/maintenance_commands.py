@@ -14,10 +14,10 @@ from rich.text import Text
 from icefloe.cli import output
 from icefloe.cli.arguments import AsJson, RepositoryArgument  # noqa: TC001 - typer reads them
 from icefloe.cli.confirmation import DryRun, Yes, require_confirmation
-from icefloe.cli.output import escape_unprintable, print_json, print_renderable
+from icefloe.cli.output import print_json, print_renderable
 from icefloe.cli.progress import show_phases
 from icefloe.cli.repositories import open_repository
-from icefloe.display import format_count, format_size
+from icefloe.display import escape_unsafe, format_count, format_size
 from icefloe.maintenance.upgrade import upgrade_icechunk_repository
 
 if TYPE_CHECKING:
@@ -230,4 +230,4 @@ def _print_summary(summary: GCSummary, *, dry_run: bool, as_json: bool) -> None:
         return
     output.print_result(f"deleted {_format_summary(summary)}", dry_run=dry_run)
     for message in summary.delete_errors:
-        sys.stdout.write(f"failed: {escape_unprintable(message)}\n")
+        sys.stdout.write(f"failed: {escape_unsafe(message)}\n")

@@ -10,9 +10,9 @@ from rich.text import Text
 from icefloe.cli import output
 from icefloe.cli.arguments import AsJson, RepositoryArgument  # noqa: TC001 - typer reads them
 from icefloe.cli.confirmation import DryRun, Yes, require_confirmation
-from icefloe.cli.output import escape_unprintable, print_json, print_renderable
+from icefloe.cli.output import print_json, print_renderable
 from icefloe.cli.repositories import open_files, open_repository, resolve_snapshot_id
-from icefloe.display import format_count
+from icefloe.display import escape_unsafe, format_count
 from icefloe.refs.ref_errors import require_not_main
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def reset(
         description = {"branch": branch_name, "from": before, "to": after, "dropped": ids}
     else:
         for info in dropped:
-            message = escape_unprintable(info.message)
+            message = escape_unsafe(info.message)
             print_renderable(Text.assemble("- ", (info.id, "yellow"), f" {message}"))
     if not dry_run:
         if dropped:
@@ -171,7 +171,7 @@ def _print_refs(refs: Mapping[str, SnapshotId], *, as_json: bool) -> None:
         return
     table = output.make_table("name", "snapshot")
     for name in sorted(refs):
-        table.add_row(Text(escape_unprintable(name)), Text(str(refs[name]), "cyan"))
+        table.add_row(Text(escape_unsafe(name)), Text(str(refs[name]), "cyan"))
     if refs:
         print_renderable(table)
 

@@ -11,8 +11,9 @@ from rich.text import Text
 from icefloe.cli import output
 from icefloe.cli.arguments import AsJson, RepositoryArgument  # noqa: TC001 - typer reads them
 from icefloe.cli.confirmation import DryRun  # noqa: TC001 - typer reads it
-from icefloe.cli.output import escape_unprintable, print_json, print_renderable
+from icefloe.cli.output import print_json, print_renderable
 from icefloe.cli.repositories import open_repository
+from icefloe.display import escape_unsafe
 from icefloe.errors import FormatError, InvalidInputError
 from icefloe.format.config_tree import flatten_variants, from_tree, to_tree
 from icefloe.format.generation import GENERATIONS
@@ -156,8 +157,8 @@ def _print_containers(repository: str, *, as_json: bool) -> None:
     table = output.make_table("prefix", "name", "")
     for access in accesses:
         table.add_row(
-            Text(escape_unprintable(access.container.url_prefix), "cyan"),
-            Text(escape_unprintable(access.container.name or "")),
+            Text(escape_unsafe(access.container.url_prefix), "cyan"),
+            Text(escape_unsafe(access.container.name or "")),
             Text("default" if access.is_default else "", "dim"),
         )
     print_renderable(table)

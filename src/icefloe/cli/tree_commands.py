@@ -13,9 +13,9 @@ from rich.tree import Tree
 from icefloe import inspection
 from icefloe.cli import output
 from icefloe.cli.arguments import AsJson, Ref, RepositoryArgument  # noqa: TC001 - typer reads them
-from icefloe.cli.output import escape_unprintable, print_json, print_line, print_renderable
+from icefloe.cli.output import print_json, print_line, print_renderable
 from icefloe.cli.repositories import open_files, open_repository, resolve_snapshot_id
-from icefloe.display import format_size
+from icefloe.display import escape_unsafe, format_size
 from icefloe.inspection.metadata_file import describe_node
 from icefloe.model.node import ArrayNodeData, NodeKind
 from icefloe.session import contents
@@ -68,12 +68,12 @@ def ls(
         return
     for node in nodes:
         name = str(node.path)[1:] if recursive else node.path.name
-        line = Text(escape_unprintable(name))
+        line = Text(escape_unsafe(name))
         if node.kind is NodeKind.GROUP:
             line.stylize("bold blue")
             line.append("/")
         else:
-            line.append(f"  {escape_unprintable(inspection.summarize_node(node))}", "dim")
+            line.append(f"  {escape_unsafe(inspection.summarize_node(node))}", "dim")
         print_line(line)
 
 
@@ -110,13 +110,13 @@ def info(
         print_json(description)
         return
     for label, text in _summarize_repository(opened, view):
-        print_renderable(Text.assemble(f"{label:<11}", escape_unprintable(text)))
+        print_renderable(Text.assemble(f"{label:<11}", escape_unsafe(text)))
     table = output.make_table("array", "type and shape", "chunks", "size", "stored as")
     table.columns[0].overflow = "fold"  # a path is never truncated
     for node, counts in arrays:
         table.add_row(
-            Text(escape_unprintable(str(node.path))),
-            Text(escape_unprintable(inspection.summarize_node(node)), "dim"),
+            Text(escape_unsafe(str(node.path))),
+            Text(escape_unsafe(inspection.summarize_node(node)), "dim"),
             f"{counts.total:,} of {_count_places(node):,}",
             format_size(counts.total_bytes),
             _format_kinds(counts),
@@ -134,7 +134,7 @@ def tree(repository: RepositoryArgument, *, ref: Ref = "main", as_json: AsJson =
     if as_json:
         print_json(describe_node(node, files.refs.generation) for node in nodes)
         return
-    root = Tree(Text(escape_unprintable(f"{repository} at {ref}"), "bold"))
+    root = Tree(Text(escape_unsafe(f"{repository} at {ref}"), "bold"))
     branches = {"/": root}
     for node in nodes:
         if node.path.is_root:
@@ -142,10 +142,10 @@ def tree(repository: RepositoryArgument, *, ref: Ref = "main", as_json: AsJson =
         # A node whose parent group is missing is attached to the root.
         parent = branches.get(str(node.path.parent), root)
         label = Text(
-            escape_unprintable(node.path.name), "bold blue" if node.kind is NodeKind.GROUP else ""
+            escape_unsafe(node.path.name), "bold blue" if node.kind is NodeKind.GROUP else ""
         )
         if node.kind is NodeKind.ARRAY:
-            label.append(f"  {escape_unprintable(inspection.summarize_node(node))}", "dim")
+            label.append(f"  {escape_unsafe(inspection.summarize_node(node))}", "dim")
         branches[str(node.path)] = parent.add(label)
     if not nodes:
         root.add(Text("(empty)", "dim"))

@@ -11,9 +11,9 @@ from rich.text import Text
 
 from icefloe.cli import output
 from icefloe.cli.arguments import AsJson, Ref, RepositoryArgument  # noqa: TC001 - typer reads them
-from icefloe.cli.output import escape_unprintable, print_json, print_renderable
+from icefloe.cli.output import print_json, print_renderable
 from icefloe.cli.repositories import open_repository, resolve_snapshot_id
-from icefloe.display import format_container_name, format_size
+from icefloe.display import escape_unsafe, format_container_name, format_size
 
 if TYPE_CHECKING:
     from icefloe.containers.virtual_refs import VirtualRef
@@ -74,7 +74,7 @@ def dependencies(
     table.add_column("")
     for container in summary.containers:
         is_authorized = container.is_authorized or container.url_prefix is None
-        name = escape_unprintable(format_container_name(container))
+        name = escape_unsafe(format_container_name(container))
         num_items = (container.num_files, container.num_chunks, container.num_arrays)
         table.add_row(
             Text(name, "cyan" if container.url_prefix else "dim"),
@@ -118,16 +118,16 @@ def dependents(
             }
         )
     elif result.may_delete:
-        print_renderable(Text(f"no snapshot refers to {escape_unprintable(location)}"))
+        print_renderable(Text(f"no snapshot refers to {escape_unsafe(location)}"))
     else:
         table = output.make_table("snapshot", "written at (UTC)", "refs", "message", "arrays")
         for snapshot in result.snapshots:
             table.add_row(
                 Text(snapshot.id, "cyan"),
                 f"{snapshot.written_at:%Y-%m-%d %H:%M:%S}",
-                Text(escape_unprintable(" ".join([*snapshot.branches, *snapshot.tags])), "green"),
-                Text(escape_unprintable(snapshot.message)),
-                Text(escape_unprintable(", ".join(snapshot.arrays))),
+                Text(escape_unsafe(" ".join([*snapshot.branches, *snapshot.tags])), "green"),
+                Text(escape_unsafe(snapshot.message)),
+                Text(escape_unsafe(", ".join(snapshot.arrays))),
             )
         print_renderable(table)
     if not result.may_delete:
@@ -173,7 +173,7 @@ def locations(
         print_json(map(_describe_ref, session.virtual_refs(**query)))
         return
     for location in sorted(session.virtual_locations(**query)):
-        sys.stdout.write(escape_unprintable(location) + "\n")
+        sys.stdout.write(escape_unsafe(location) + "\n")
 
 
 def _describe_ref(ref: VirtualRef) -> dict[str, object]:

@@ -26,6 +26,7 @@ from icefloe.display.graph_text import render_graph_text as render_graph_text
 from icefloe.display.history import render_history_html as render_history_html
 from icefloe.display.html import with_repr_fallback as with_repr_fallback
 from icefloe.display.repository import render_repository_html as render_repository_html
+from icefloe.display.session import MAX_NODES as MAX_NODES
 from icefloe.display.session import render_session_html as render_session_html
 from icefloe.display.text import escape_unsafe as escape_unsafe
 from icefloe.display.text import format_count as format_count
