@@ -26,12 +26,15 @@
     └── InternalError               a bug in icefloe
 
 Every error can be pickled, and its message says what was wrong, where, and what to do next.
+Secrets in URLs are masked.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
+
+from icefloe.url_secrets import mask_urls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -178,6 +181,7 @@ class IcefloeError(Exception):
             cls.default_kind = kind
 
     def __init__(self, message: str, kind: ErrorKind | None = None) -> None:
+        message = mask_urls(message)
         super().__init__(message)
         self.message = message
         self.kind = self.default_kind if kind is None else kind

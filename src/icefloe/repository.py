@@ -9,6 +9,7 @@ import asyncio
 import logging
 import warnings
 from contextlib import contextmanager
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
 
 from icefloe import __version__, display
@@ -32,6 +33,7 @@ from icefloe.inspection.diff import fetch_diff
 from icefloe.maintenance.dependents import count_dependencies, find_dependents
 from icefloe.maintenance.garbage_collection import collect_garbage
 from icefloe.maintenance.limits import ReadLimits, require_positive
+from icefloe.maintenance.progress import ignore_progress
 from icefloe.maintenance.statistics import measure_chunks
 from icefloe.maintenance.sweep import DeleteLimits
 from icefloe.model.config import RepositoryConfig
@@ -41,6 +43,7 @@ from icefloe.model.times import require_time_zone
 from icefloe.ops import Update
 from icefloe.refs.creation import create_refs, require_clean_root, require_no_repository
 from icefloe.refs.lookup import find_snapshot, find_snapshot_at
+from icefloe.refs.names import MAIN
 from icefloe.refs.opening import RefsAtOpening, fetch_generation, fetch_spec_version, open_refs
 from icefloe.refs.retention import ExpirationPolicy
 from icefloe.refs.store_root import (
@@ -60,10 +63,13 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
     from datetime import datetime
 
+    import xarray as xr
+
     from icefloe.conflicts import ConflictSolver
     from icefloe.containers.authorization import ContainerAccess
     from icefloe.containers.dependencies import Dependencies, Dependents
     from icefloe.format.generation import Generation
+    from icefloe.maintenance.progress import Progress
     from icefloe.maintenance.statistics import ChunkStorageStats
     from icefloe.maintenance.sweep import GCSummary
     from icefloe.model.attribution import Attribution
@@ -81,6 +87,7 @@ if TYPE_CHECKING:
 __all__ = ["Repository"]
 
 _LOGGER = logging.getLogger(__name__)
+_NUM_SHOWN_COMMITS = 5
 
 
 @add_async_twins(
@@ -370,7 +377,7 @@ class Repository:
             self.storage.url,
             self._connection.generation.name,
             read_only=self.storage.read_only,
-            refs=self._fetch_ref_names_if_cheap(),
+            refs=self._fetch_refs_if_cheap(),
             authorized_prefixes=prefixes,
             config=self._connection.config,
         )
@@ -636,6 +643,12 @@ class Repository:
         is_named = snapshot_id is None
         return self._open_session(target, SessionMode.readonly, None, is_named=is_named)
 
+    def to_xarray(self, group: str | None = None, **options: Any) -> xr.Dataset:
+        """Open a group as an Xarray Dataset; ``options`` as in `icefloe.xarray.open_dataset`."""
+        from icefloe.xarray import open_dataset  # noqa: PLC0415 - an extra
+
+        return open_dataset(self, group=group, **options)
+
     def writable_session(self, branch: str) -> Session:
         """Open the tip of a branch for writing.
 
@@ -699,6 +712,7 @@ class Repository:
         *,
         delete_expired_branches: bool = False,
         delete_expired_tags: bool = False,
+        dry_run: bool = False,
     ) -> set[str]:
         """Remove snapshots older than a time from history; garbage collection deletes their files.
 
@@ -709,6 +723,8 @@ class Repository:
         ----------
         delete_expired_branches, delete_expired_tags
             Whether to delete tags, and branches other than main, that point at an expired snapshot.
+        dry_run
+            Whether to return the ids without changing anything.
 
         Returns
         -------
@@ -719,8 +735,11 @@ class Repository:
                 require_time_zone("older_than", older_than),
                 delete_expired_branches,
                 delete_expired_tags,
-            )
+            ),
+            dry_run=dry_run,
         )
+        if dry_run:
+            return {str(snapshot_id) for snapshot_id in expired_ids}
         _LOGGER.info("expired %d snapshots of %s", len(expired_ids), self.storage.url)
         if self._connection.generation.has_parents_in_snapshots:
             self._drop_caches()  # snapshot files were replaced
@@ -738,6 +757,7 @@ class Repository:
         max_concurrent_deletes: int = 10,
         max_consecutive_delete_failures: int = 50,
         max_concurrent_listings: int | None = None,
+        progress: Progress = ignore_progress,
     ) -> GCSummary:
         """Delete the files that are not reachable from any branch or tag.
 
@@ -761,6 +781,8 @@ class Repository:
             Number of failed requests in a row after which to stop.
         max_concurrent_listings
             Ignored, accepted for compatibility with Icechunk: each kind of file takes one listing.
+        progress
+            Called with each `icefloe.maintenance.Step`.
         """
         require_positive(max_concurrent_listings=max_concurrent_listings)
         summary = collect_garbage(
@@ -775,6 +797,7 @@ class Repository:
                 max_concurrent_manifest_fetches,
             ),
             delete_limits=DeleteLimits(max_concurrent_deletes, max_consecutive_delete_failures),
+            progress=progress,
         )
         if summary.snapshots_deleted and not dry_run:
             self._drop_caches()
@@ -787,10 +810,11 @@ class Repository:
         max_compressed_manifest_mem_bytes: int = 512 * 1024 * 1024,
         max_decoded_manifest_mem_bytes: int = 4 * 1024 * 1024 * 1024,
         max_concurrent_manifest_fetches: int = 500,
+        progress: Progress = ignore_progress,
     ) -> ChunkStorageStats:
         """Sum the sizes of all chunks in the history of branches and tags.
 
-        The limits are those of `garbage_collect`.
+        The limits and ``progress`` are those of `garbage_collect`.
         """
         return measure_chunks(
             self._connection.storage,
@@ -801,6 +825,7 @@ class Repository:
                 max_decoded_manifest_mem_bytes,
                 max_concurrent_manifest_fetches,
             ),
+            progress=progress,
         )
 
     def total_chunks_storage(
@@ -881,12 +906,14 @@ class Repository:
         self._opening_refs = None
         self._connection = self._connection.with_empty_caches()
 
-    def _fetch_ref_names_if_cheap(self) -> tuple[list[str], list[str]] | None:
-        """Fetch branches and tags, or return None if that takes requests over a network."""
+    def _fetch_refs_if_cheap(self) -> tuple[list[str], list[str], list[SnapshotInfo]] | None:
+        """Fetch names and the last commits, or return None if that takes network requests."""
         if not self.storage.is_low_latency:
             return None
         refs = self._connection.refs.pin()
-        return sorted(refs.fetch_branch_names()), sorted(refs.fetch_tag_names())
+        branches = sorted(refs.fetch_branch_names())
+        commits = self.ancestry(branch=MAIN) if MAIN in branches else iter(())
+        return branches, sorted(refs.fetch_tag_names()), list(islice(commits, _NUM_SHOWN_COMMITS))
 
     def _open_session(
         self,

@@ -254,3 +254,30 @@ def test_errors_of_get_credentials_hide_the_message() -> None:
     wrong = RefreshingCredential(pickle.dumps(answer_nonsense), None, (S3StaticCredentials,))
     with pytest.raises(InvalidInputError, match="to return S3StaticCredentials, got str"):
         wrong.get()
+
+
+@pytest.mark.parametrize("character", ["\n", "\r", "\0", "\x7f"])
+def test_control_characters_are_rejected(character: str) -> None:
+    """A credential with a line break cannot be sent; the error shows only its name."""
+    secret = f"{SECRET}{character}"
+    for make in (
+        lambda: S3StaticCredentials(secret, "key"),
+        lambda: S3StaticCredentials("id", secret),
+        lambda: S3StaticCredentials("id", "key", secret),
+        lambda: GcsBearerCredential(secret),
+        lambda: GcsStaticCredentials.BearerToken(secret),
+        lambda: AzureStaticCredentials.AccessKey(secret),
+        lambda: AzureStaticCredentials.SasToken(secret),
+        lambda: AzureStaticCredentials.BearerToken(secret),
+        lambda: AzureRefreshableCredential.AccessKey(secret),
+        lambda: AzureRefreshableCredential.SasToken(secret),
+        lambda: AzureRefreshableCredential.BearerToken(secret),
+        lambda: s3_credentials(access_key_id="id", secret_access_key=secret),
+        lambda: gcs_credentials(bearer_token=secret),
+        lambda: azure_credentials(sas_token=secret),
+    ):
+        with pytest.raises(InvalidInputError, match="contains a control character") as raised:
+            make()
+        assert SECRET not in str(raised.value)
+    key = '{"type": "service_account",\n"private_key": ""}'
+    assert GcsStaticCredentials.ServiceAccountKey(key).key == key

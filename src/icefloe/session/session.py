@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from icefloe import display
@@ -183,6 +184,10 @@ class Session:
 
     @display.with_repr_fallback
     def _repr_html_(self) -> str:
+        from icefloe.inspection import summarize_node  # noqa: PLC0415 - only needed here
+
+        below = self.transaction.iter_nodes_below(Path("/"))
+        nodes = sorted(islice(below, display.MAX_NODES + 1), key=lambda node: node.path.segments)
         return display.render_session_html(
             type(self).__name__,
             self.connection.storage.url,
@@ -190,6 +195,7 @@ class Session:
             branch=self._branch,
             snapshot_id=self.snapshot_id,
             has_changes=self.has_uncommitted_changes,
+            nodes=[(node.path.value, summarize_node(node)) for node in nodes],
         )
 
     def __reduce__(self) -> Any:

@@ -25,6 +25,7 @@ from icefloe.storage.memory import MemoryStorage
 from icefloe.storage.object_store import HttpStorage, ObjectStorage
 from icefloe.storage.places import AzurePlace, GcsPlace, Headers, HttpPlace, S3Place
 from icefloe.storage.split_root import SplitRootStorage
+from icefloe.storage.url_options import split_options
 from icefloe.storage.urls import redact_url, require_no_secrets, split_url
 
 if TYPE_CHECKING:
@@ -454,13 +455,15 @@ def http_storage(
 
 
 def storage_from_url(url: str) -> Storage:
-    """Make a storage from a URL or a path, with all other options from the environment.
+    """Make a storage from a URL or a path; options that it lacks come from the environment.
 
     Supported are a path or ``file://`` (``?durable=false`` as in `local_filesystem_storage`),
     ``s3://bucket/prefix`` (``AWS_`` variables, including ``AWS_ENDPOINT_URL``),
     ``gs://bucket/prefix``, ``az://container/prefix``
     (``AZURE_STORAGE_ACCOUNT_NAME``), ``abfss://container@account.dfs.core.windows.net/prefix``,
-    ``http://`` and ``https://`` (read-only), and ``memory://``. ``?store_root=URL`` at the end of a
+    ``http://`` and ``https://`` (read-only), and ``memory://``. Options may follow in the query,
+    ``s3://bucket/prefix?endpoint=https://host&region=eu-west-1``: ``endpoint``, ``region`` and
+    ``allow_http`` (S3), ``account`` (Azure), and ``anonymous``. ``?store_root=URL`` at the end of a
     URL names the root of all other files of a repository of generation ``draft``.
     """
     if not url:
@@ -482,9 +485,7 @@ def storage_from_url(url: str) -> Storage:
         container, _, host = parts.netloc.partition("@")
         account = host.partition(".")[0]
         parts = parts._replace(netloc=host)
-    durable = parts.scheme != "file" or parts.query != "durable=false"
-    if not durable:
-        parts = parts._replace(query="")
+    parts, options = split_options(parts)
     require_no_secrets(
         parts, "set environment variables, or use the constructor of this kind of storage"
     )
@@ -495,15 +496,36 @@ def storage_from_url(url: str) -> Storage:
                 raise _config_error(
                     f"{redact_url(url)!r}: a file URL has three slashes, as in file:///data/repo"
                 )
-            return local_filesystem_storage(unquote(parts.path), durable=durable)
+            return local_filesystem_storage(
+                unquote(parts.path), durable=options.durable is not False
+            )
         case "memory":
             return in_memory_storage()
         case "s3":
-            return s3_storage(bucket=parts.netloc, prefix=prefix, from_env=True)
+            return s3_storage(
+                bucket=parts.netloc,
+                prefix=prefix,
+                region=options.region,
+                endpoint_url=options.endpoint,
+                allow_http=options.allow_http or _allows_http(options.endpoint),
+                anonymous=options.anonymous,
+                from_env=not options.anonymous,
+            )
         case "gs" | "gcs":
-            return gcs_storage(bucket=parts.netloc, prefix=prefix, from_env=True)
+            return gcs_storage(
+                bucket=parts.netloc,
+                prefix=prefix,
+                anonymous=options.anonymous,
+                from_env=not options.anonymous,
+            )
         case "az" | "azure" | "abfs" | "abfss":
-            return azure_storage(account=account, container=container, prefix=prefix, from_env=True)
+            return azure_storage(
+                account=options.account or account,
+                container=container,
+                prefix=prefix,
+                anonymous=options.anonymous,
+                from_env=not options.anonymous,
+            )
         case _:
             raise InvalidInputError(
                 f"{redact_url(url)!r}: unknown scheme {parts.scheme!r}; expected a path or one of: "
