@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+_LOGGER = logging.getLogger(__name__)
 
 # Estimated sizes of items: the configuration limits the number of items, a cache limits bytes.
 _BYTES_PER_REF = 64
@@ -167,7 +170,14 @@ class Assets:
         self._layout, self._codec = generation.layout, generation.codec
         limits = CachingConfig() if caching is None else caching
         self._trees: Cache[SnapshotId, Tree] = Cache(
-            limits.effective_num_snapshot_nodes * _BYTES_PER_NODE, _estimate_tree_bytes
+            limits.effective_num_snapshot_nodes * _BYTES_PER_NODE,
+            _estimate_tree_bytes,
+            lambda tree: _LOGGER.warning(
+                "a snapshot with %d nodes is too large for its cache, which can keep %d nodes: "
+                "raise num_snapshot_nodes in CachingConfig",
+                len(tree.snapshot.nodes),
+                limits.effective_num_snapshot_nodes,
+            ),
         )
         # Snapshots of which only some fields were read are cached as bytes.
         self._snapshot_files: Cache[SnapshotId, bytes | memoryview] = Cache(
@@ -177,6 +187,13 @@ class Assets:
         self._manifests: Cache[ManifestId, LoadedManifest] = Cache(
             limits.effective_num_chunk_refs * _BYTES_PER_REF,
             lambda loaded: loaded.nbytes + _BYTES_PER_ENTRY,
+            lambda loaded: _LOGGER.warning(
+                "a manifest of %d bytes is too large for its cache, which can keep %d references "
+                "of %d bytes: raise num_chunk_refs in CachingConfig",
+                loaded.nbytes,
+                limits.effective_num_chunk_refs,
+                _BYTES_PER_REF,
+            ),
         )
         # Manifests that are edited but not read are cached as bytes.
         self._manifest_files: Cache[ManifestId, bytes | memoryview] = Cache(

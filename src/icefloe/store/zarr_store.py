@@ -148,10 +148,10 @@ class IcechunkStore(Store):
         return type(self)(self._session, read_only)
 
     def __eq__(self, value: object) -> bool:
-        return isinstance(value, IcechunkStore) and self._session == value._session
+        return isinstance(value, IcechunkStore) and self._session is value._session
 
     def __hash__(self) -> int:
-        return hash(self._session)
+        return hash(id(self._session))
 
     def __repr__(self) -> str:
         return f"<IcechunkStore of {self._session!r}>"
@@ -774,17 +774,21 @@ class IcechunkStore(Store):
         return skipped or None
 
     def _require_writable(self) -> None:
+        self._session.require_writable("this is a read-only store: its session is read-only")
         self._session.require_editable()
         if self._read_only:
             raise ReadOnlyError(
-                "this store is read-only: write to session.store, or use with_read_only(False)",
+                "this is a read-only store: write to session.store, or use with_read_only(False)",
                 kind=ErrorKind.READ_ONLY_STORE,
             )
 
     @staticmethod
     def _require_buffer(value: object) -> None:
         if not isinstance(value, Buffer):
-            raise TypeError(f"expected a zarr Buffer, got {type(value).__name__}")
+            raise TypeError(
+                "IcechunkStore.set(): `value` must be a Buffer instance. Got an instance of "
+                f"{type(value)} instead."
+            )
 
 
 def _parse_byte_range(request: ByteRequest | None) -> ByteRange | None:

@@ -139,7 +139,7 @@ class Transaction:
         node = self.get_node(path)
         if node is None:
             raise NodeNotFoundError(
-                f"there is no group or array at {path} in snapshot {self.base_id}"
+                f"node not found: there is no group or array at {path} in snapshot {self.base_id}"
                 f"{' or among the changes of this session' if self.changes.edits else ''}; "
                 f"{describe_nearest(self, path)}",
                 kind=ErrorKind.NODE_NOT_FOUND,
