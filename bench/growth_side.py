@@ -328,7 +328,8 @@ def main() -> None:
     name, work, arguments = sys.argv[1:]
     library = importlib.import_module(name)
     warm_up(library)
-    print(json.dumps(WORK[work](library, **json.loads(arguments))))
+    print(json.dumps(WORK[work](library, **json.loads(arguments))), flush=True)
+    os._exit(0)  # Icechunk may crash when it shuts down
 
 
 if __name__ == "__main__":
