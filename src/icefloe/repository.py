@@ -49,6 +49,7 @@ from icefloe.refs.store_root import (
 from icefloe.session import Session
 from icefloe.session.connection import connect
 from icefloe.snapshots import AncestryGraph, ManifestFileInfo, SnapshotInfo
+from icefloe.storage.clock import correct_limit
 from icefloe.storage.interface import Storage
 from icefloe.transaction.preload import start_preload
 from icefloe.types import SessionMode, SpecVersion
@@ -711,9 +712,10 @@ class Repository:
         -------
             The ids of the expired snapshots; with spec version 1, may include tips that are kept.
         """
+        limit = require_time_zone("older_than", older_than)
         expired_ids = self._connection.refs.expire_snapshots(
             ExpirationPolicy(
-                require_time_zone("older_than", older_than),
+                correct_limit(self._connection.storage, limit),
                 delete_expired_branches,
                 delete_expired_tags,
             )

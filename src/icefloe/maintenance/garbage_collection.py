@@ -3,7 +3,8 @@
 A snapshot is live if it is in the history of a branch or tag, or if its file is newer than the
 cutoff time. The files of an open session are not referenced by any snapshot, so the cutoff should
 be before the start of every session that may still commit: a commit fails if its files were deleted
-(`icefloe.refs.commit_check`). File times come from the storage's clock.
+(`icefloe.refs.commit_check`). File times come from the storage's clock, and the cutoff is moved to
+it (`icefloe.storage.clock`).
 
 Concurrent commits are safe. The refs are read again before each kind of file is deleted, and new
 snapshots are marked as live. In generations v2 and draft, unreachable snapshots are first removed
@@ -39,6 +40,7 @@ from icefloe.model.times import require_time_zone
 from icefloe.refs import changes, retention
 from icefloe.refs.opening import make_refs
 from icefloe.refs.single_object import SingleObjectRefs
+from icefloe.storage.clock import correct_limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -93,6 +95,8 @@ def collect_garbage(
     if storage.read_only and not dry_run:
         raise ReadOnlyError(f"{storage.url} is read-only: open it with write access")
     cutoff = min(require_time_zone("delete_object_older_than", older_than), datetime.now(UTC))
+    if not dry_run:  # which writes nothing
+        cutoff = correct_limit(storage, cutoff)
     reader = RepositoryReader(storage, generation, read_limits, progress)
     for _ in range(_MAX_ATTEMPTS):
         listings = _list_all_files(storage, generation, cutoff)

@@ -37,8 +37,8 @@ _MAX_BYTES: Final = 4096
 @contextmanager
 def hold_claim(
     storage: Storage, generation: Generation, config: RepositoryConfig | None
-) -> Iterator[None]:
-    """Hold the claim for a while.
+) -> Iterator[bool]:
+    """Hold the claim for a while; yield whether it was written, and not found.
 
     The caller must look for a repository then: another creator may have held the claim before.
     """
@@ -46,7 +46,7 @@ def hold_claim(
     content = {"generation": generation.name, "config_sha256": hashlib.sha256(settings).hexdigest()}
     is_own = _claim(storage, json.dumps(content).encode())
     try:
-        yield
+        yield is_own
     except BaseException:
         if is_own:  # and not shared with a creator that may still succeed
             _release(storage)

@@ -41,6 +41,7 @@ from icefloe.refs.names import MAIN
 from icefloe.refs.ops_log_reconstruction import reconstruct_ops_log
 from icefloe.refs.repeated_creation import create_or_compare
 from icefloe.refs.single_object import Current, SingleObjectRefs
+from icefloe.storage.clock import find_lead
 from icefloe.storage.interface import Create, Fresh, UpdateIfMatch
 
 if TYPE_CHECKING:
@@ -208,18 +209,21 @@ class RepoFile(SingleObjectRefs[Current]):
     def _replace(self, current: Current, kind: UpdateType, info: RepoInfo) -> RepoInfo | None:
         now = datetime.now(UTC)
         backup = _make_backup_name(now)
-        updated = changes.record(
-            info,
-            kind,
-            now=now,
-            backup_path=backup,
-            max_updates=_get_config(current.info).effective_num_updates_per_repo_info_file,
-        )
+        max_updates = _get_config(current.info).effective_num_updates_per_repo_info_file
+
+        def encode(now: datetime) -> tuple[RepoInfo, bytes]:
+            return rewrite_repo_info(
+                changes.record(info, kind, now=now, backup_path=backup, max_updates=max_updates)
+            )
+
         # Before the copy: an error must not leave a backup behind.
-        updated, data = rewrite_repo_info(updated)
+        updated, data = encode(now)
         # If another writer replaces `repo` before the copy, the put below fails and nothing refers
         # to this backup. So every backup that is referred to is the state that was read.
         self._back_up(current, OVERWRITTEN + backup)
+        # Icechunk makes no change until the time of the last one has passed.
+        if lead := find_lead(self._storage, OVERWRITTEN + backup):
+            updated, data = encode(now - lead)
         try:
             change_counter.increment()
             version = self._storage.put(REPO, data, UpdateIfMatch(current.version))

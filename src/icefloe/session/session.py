@@ -42,6 +42,7 @@ from icefloe.refs.commit_check import CommitCheck, SessionStart
 from icefloe.session.commit_policy import NO_POLICY
 from icefloe.session.written_files import require_written_files
 from icefloe.storage.backoff import compute_backoff_s
+from icefloe.storage.clock import require_no_lead
 from icefloe.transaction import overlay
 from icefloe.transaction.adopted import add_adopted_chunks
 from icefloe.transaction.change_columns import gather_changes
@@ -673,7 +674,7 @@ class Session:
         # All arguments are valid: nothing was written before this point.
         self.transaction.finish_chunks()
         self.transaction.number_new_nodes()
-        return self._flusher.flush(
+        flushed = self._flusher.flush(
             self.transaction.base,
             self.transaction.changes,
             message=message,
@@ -686,6 +687,11 @@ class Session:
             merge_manifests=policy.merge_manifests,
             write_log=policy.write_log,
         )
+        layout = self.connection.generation.layout
+        require_no_lead(
+            self.connection.storage, layout.snapshots.format_key(flushed.tree.snapshot.id)
+        )
+        return flushed
 
     def _amend(
         self, branch: str, message: str, metadata: Mapping[str, Any], *, rewrite: bool

@@ -293,6 +293,18 @@ class LocalStorage(Storage):
             _require_file(file_stat, key)
             return _make_info(key, file_stat)
 
+    def read_clock(self, fresh_key: str | None = None) -> datetime:
+        """Return the current time of the file system, which on a network is that of the server.
+
+        Without an object, sets the modification time of the directory, for which a full disk has
+        room.
+        """
+        if fresh_key is not None:
+            return self.head(fresh_key).last_modified
+        with _translate_errors("write", ""):
+            os.utime(self._root)
+            return _get_mtime(os.stat(self._root))
+
     def copy(self, source: str, target: str) -> None:
         self._resolve_path(target)  # validates the key before the source is read
         # Not a hard link: it would share the inode and modification time, so the copy would have
