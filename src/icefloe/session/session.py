@@ -552,11 +552,15 @@ class Session:
         for links in refs.iter_links(tip):
             if links.id == self.transaction.base_id:
                 break
-            newer.append(links)
+            after_base = links.trim_logs(self.transaction.base_id)
+            newer.append(after_base)
+            if after_base is not links:
+                break  # the base expired, but its log and those of newer commits remain
         else:
             raise ConflictError(
                 f"branch {branch!r} no longer contains snapshot {self.snapshot_id}, which this "
-                "session is based on: it was reset or amended; start a new session",
+                "session is based on: the branch was reset or amended, or the snapshot expired; "
+                "start a new session",
                 expected_parent=self.snapshot_id,
                 actual_parent=str(tip),
             )
