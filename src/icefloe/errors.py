@@ -136,6 +136,7 @@ class ErrorKind(StrEnum):
     INVALID_OBJECT_SIZE = "invalid-object-size"
     PRECONDITION_FAILED = "precondition-failed"
     PERMISSION_DENIED = "permission-denied"
+    DISK_FULL = "disk-full"
     OUTCOME_UNKNOWN = "outcome-unknown"
     # format
     SERIALIZATION = "serialization"

@@ -27,7 +27,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from icefloe.errors import ConflictError, ErrorKind, ObjectNotFoundError, ReadOnlyError
+from icefloe.errors import (
+    ConflictError,
+    ErrorKind,
+    ObjectNotFoundError,
+    ReadOnlyError,
+    StorageError,
+)
 from icefloe.format.ids import to_id_rows, to_ids
 from icefloe.maintenance.limits import map_bounded
 from icefloe.maintenance.live_files import LiveFiles
@@ -115,6 +121,7 @@ def collect_garbage(
         sweeper.delete_abandoned_uploads(cutoff)
         if sweeper.can_continue:
             sweeper.count_bytes(refs.collect_ref_files(before=cutoff, dry_run=dry_run))
+        marker.finish(sweeper)
         summary = sweeper.make_summary()
         _LOGGER.info(
             "%s %d snapshots, %d transaction logs, %d manifests and %d chunks (%d bytes) of %s; "
@@ -271,6 +278,10 @@ class _Marker(ABC):
         """Mark the files of snapshots that were committed in the meantime."""
 
     @abstractmethod
+    def finish(self, sweeper: Sweeper) -> None:
+        """Record the collection, if that was not possible before the deletions."""
+
+    @abstractmethod
     def find_live_logs(self) -> AbstractSet[SnapshotId]:
         """Return the snapshots whose transaction logs are live."""
 
@@ -307,6 +318,9 @@ class _SeparateRefsMarker(_Marker):
             )
             raise
 
+    def finish(self, sweeper: Sweeper) -> None:
+        """Do nothing: collections are not recorded."""
+
     def find_live_logs(self) -> AbstractSet[SnapshotId]:
         return self._live.snapshots
 
@@ -315,6 +329,8 @@ class _SingleObjectMarker(_Marker):
     """One object contains all refs and snapshots and changes atomically: ``repo``, for example."""
 
     _kept: RepoInfo | None = None
+    _disk_full: StorageError | None = None
+    """Why the object still contains the garbage."""
 
     @property
     def _object(self) -> SingleObjectRefs[Any]:
@@ -330,21 +346,58 @@ class _SingleObjectMarker(_Marker):
         newest_first = sorted(self._info.snapshots, key=lambda snapshot: snapshot.flushed_at)[::-1]
         all_ids = {snapshot.id: None for snapshot in newest_first}.keys()
         reachable = retention.find_reachable(self._info)
-        garbage = (all_ids - reachable) & self._old
+        self._garbage, self._existing = (all_ids - reachable) & self._old, all_ids
         self._live.add(id_ for id_ in all_ids if id_ in reachable)
-        self._live.add((all_ids - garbage) | self._recent, required=False)
+        self._live.add((all_ids - self._garbage) | self._recent, required=False)
         if self._dry_run:
-            _, info = retention.collect_snapshots(self._info, garbage, all_ids)
+            self._keep(self._simulate(self._info))
         else:
-            info = self._object.collect_snapshots(garbage, existing=all_ids)
-        self._keep(info)
+            self._record()
         self._mark_all()
 
     def refresh(self) -> None:
         # In a dry run the object still contains the garbage; keep the simulated state.
-        if not self._dry_run:
+        if self._dry_run:
+            return
+        if self._disk_full is None:
             self._keep(self._object.fetch())
-            self._mark_all()
+        else:
+            self._record()  # there may be room now
+        self._mark_all()
+
+    def finish(self, sweeper: Sweeper) -> None:
+        if self._disk_full is not None:
+            self._record()
+        if self._disk_full is not None:
+            sweeper.record_error(
+                StorageError(
+                    "the collection is not recorded in the repository, so a session whose files it "
+                    f"deleted may commit: make room and collect again: {self._disk_full}",
+                    kind=self._disk_full.kind,
+                )
+            )
+
+    def _record(self) -> None:
+        """Remove the garbage from the object.
+
+        If the disk has no room for that, it is done later: otherwise a full disk could not be
+        freed. Until then a branch could be created at a snapshot that is being deleted, as in
+        generation v1.
+        """
+        try:
+            info = self._object.collect_snapshots(self._garbage, existing=self._existing)
+        except StorageError as error:
+            if error.kind is not ErrorKind.DISK_FULL:
+                raise
+            self._disk_full = error
+            info = self._simulate(self._object.fetch())
+        else:
+            self._disk_full = None
+        self._keep(info)
+
+    def _simulate(self, info: RepoInfo) -> RepoInfo:
+        _, without_garbage = retention.collect_snapshots(info, self._garbage, self._existing)
+        return without_garbage
 
     def find_live_logs(self) -> AbstractSet[SnapshotId]:
         pruned = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import Counter
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from icefloe.maintenance.progress import Progress
     from icefloe.storage.interface import Storage
 
+_LOGGER = logging.getLogger(__name__)
 _BATCH = 1000
 _MAX_MESSAGES = 10
 _MAX_ATTEMPTS = 8
@@ -48,7 +50,8 @@ class GCSummary:
     throttled_batches
         Number of requests that were repeated because the storage throttled them.
     delete_errors
-        First distinct messages of failed deletions, at most ten.
+        First distinct messages of failed deletions, and of a failure to record the collection, at
+        most ten.
     skipped_phases
         Kinds of files that were not deleted because of an earlier failure.
     """
@@ -167,6 +170,11 @@ class Sweeper:
             self._record_message(error)
         else:
             self._bytes_deleted += uploads.num_bytes
+
+    def record_error(self, error: StorageError) -> None:
+        """Add the message of an error other than of a deletion to the summary."""
+        _LOGGER.warning("%s: %s", self._storage.url, error)
+        self._record_message(error)
 
     def _record_message(self, error: StorageError) -> None:
         if len(self._messages) < _MAX_MESSAGES and error.message not in self._messages:

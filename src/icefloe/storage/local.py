@@ -697,6 +697,12 @@ def _storage_error(operation: str, key: str, error: OSError) -> StorageError | R
             return ReadOnlyError(f"{key}: the file system is read-only: {error}")
         case OSError(errno=errno.ELOOP):
             return _symlink_error(key)
+        case OSError(errno=errno.ENOSPC | errno.EDQUOT):
+            return StorageError(
+                f"{key}: the disk is full: make room, for example with garbage collection, which "
+                f"needs none, and try again: {error}",
+                kind=ErrorKind.DISK_FULL,
+            )
         case _:
             return StorageError(f"{key}: {operation} failed: {error}", kind=ErrorKind.IO)
 
