@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import zarr
 
 import icefloe
+from icefloe.distributed import merge_sessions
 from icefloe.errors import ErrorKind, SessionStateError
+from icefloe.model.chunk_payload import ChunkRef
+from icefloe.model.config import PackingConfig
+from icefloe.model.ids import ChunkId
+from icefloe.model.manifest import ArrayManifest, ChunkPayloads
+from icefloe.pipeline.jobs.compute import compute
 from icefloe.refs import commit_check
+from icefloe.session.parallel_write import adopt_manifests, write_manifest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,6 +76,99 @@ def test_a_collection_under_a_fork(repository: icefloe.Repository) -> None:
     session.merge(fork)
     repository.garbage_collect(datetime.now(UTC))
     require_refused(repository, session)
+
+
+@pytest.mark.parametrize("merges_first", [False, True])
+def test_a_fork_of_an_earlier_session(
+    repository: icefloe.Repository,
+    merges_first: bool,  # noqa: FBT001
+) -> None:
+    """Its files may be older than the session that it is merged into."""
+    earlier = repository.writable_session("main")
+    earlier.start = replace(earlier.start, time_s=earlier.start.time_s - 3600)
+    fork = pickle.loads(pickle.dumps(earlier.fork()))  # noqa: S301
+    write(fork, 1)
+    repository.garbage_collect(datetime.now(UTC))
+    session = repository.writable_session("main")
+    session.merge(merge_sessions(session.fork(), fork) if merges_first else fork)
+    require_refused(repository, session)
+
+
+@pytest.mark.usefixtures("every_session_is_old")
+def test_packed_chunks(repository: icefloe.Repository) -> None:
+    packing = PackingConfig(max_chunk_bytes=100, target_object_bytes=20)
+    config = icefloe.RepositoryConfig(inline_chunk_threshold_bytes=0, packing=packing)
+    repository = repository.reopen(config)
+    session = repository.writable_session("main")
+    array = zarr.open_array(session.store, path="a")
+    for index in range(4):  # two packs of two chunks
+        array[index * 2] = index + 1
+    repository.garbage_collect(datetime.now(UTC))
+    require_refused(repository, session)
+
+
+@pytest.mark.usefixtures("every_session_is_old")
+@pytest.mark.parametrize("is_rewritten", [False, True])
+def test_adopted_manifests(
+    repository: icefloe.Repository,
+    is_rewritten: bool,  # noqa: FBT001
+) -> None:
+    """The manifest of another process and the chunks in it count as written by the session."""
+    session, other = repository.writable_session("main"), repository.writable_session("main")
+    assets = session.connection.assets
+    path = session.path("/a")
+    chunk_ids = [assets.generation.make_id(ChunkId) for _ in range(2)]
+    for chunk_id in chunk_ids:
+        assets.write_chunk(chunk_id, bytes(8))
+    refs = ArrayManifest(
+        np.array([[0], [1]], np.uint32),
+        ChunkPayloads.of([ChunkRef(id_, 0, 8) for id_ in chunk_ids]),
+    )
+    node_id = session.transaction.require_array(path).id
+    adopted = write_manifest(session.connection, {node_id: refs})[node_id]
+    adopt_manifests(session, path, [adopted])
+    if is_rewritten:  # then no snapshot refers to it
+        assets.fetch_manifest(adopted.ref.id)
+        write(session, 2)
+    repository.garbage_collect(datetime.now(UTC))
+    with pytest.raises(SessionStateError, match="garbage collection deleted 1 files") as caught:
+        session.commit("adopt")
+    assert caught.value.kind is ErrorKind.COLLECTED_BEFORE_COMMIT
+    # Also if only the chunks are gone.
+    adopted = write_manifest(other.connection, {node_id: refs})[node_id]
+    adopt_manifests(other, path, [adopted])
+    with pytest.raises(SessionStateError, match="garbage collection deleted 2 files"):
+        other.commit("adopt")
+
+
+@pytest.mark.usefixtures("every_session_is_old")
+def test_a_job(repository: icefloe.Repository) -> None:
+    """Files of earlier tasks are checked, too."""
+    write(session := repository.writable_session("main"), 1)
+    session.commit("input")
+    num_deleted = []
+
+    def collect(a: Any) -> Any:
+        summary = repository.garbage_collect(datetime.now(UTC))
+        num_deleted.append(summary.chunks_deleted)
+        return a
+
+    tip = repository.lookup_branch("main")
+    with pytest.raises(SessionStateError, match="garbage collection deleted") as caught:
+        compute(None, repository, collect, "a", "b", task_bytes=16)
+    assert sum(num_deleted) > 0
+    assert caught.value.kind is ErrorKind.COLLECTED_BEFORE_COMMIT
+    assert repository.lookup_branch("main") == tip
+
+
+@pytest.mark.parametrize("repository", ["v2"], indirect=True)
+@pytest.mark.parametrize("method", ["amend", "flush"])
+def test_other_ways_to_commit(repository: icefloe.Repository, method: str) -> None:
+    session = repository.writable_session("main")
+    write(session, 1)
+    repository.garbage_collect(datetime.now(UTC))
+    with pytest.raises(SessionStateError, match="garbage collection deleted 2 files"):
+        getattr(session, method)("chunks")
 
 
 @pytest.mark.usefixtures("every_session_is_old")

@@ -35,6 +35,18 @@ class SessionStart:
     time_s: float = field(default_factory=time.time)
     last_update: datetime | None = None
 
+    def combine(self, other: SessionStart) -> SessionStart:
+        """Return the earlier start, for the files of both sessions."""
+        updates = (self.last_update, other.last_update)
+        known = [update for update in updates if update is not None]
+        return SessionStart(
+            min(self.time_s, other.time_s), min(known) if len(known) == len(updates) else None
+        )
+
+
+UNKNOWN_START: Final = SessionStart(time_s=0)
+"""The start of a session with changes of unknown age: all its files are looked up."""
+
 
 @dataclass(frozen=True, slots=True)
 class CommitCheck:

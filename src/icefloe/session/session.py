@@ -38,7 +38,7 @@ from icefloe.model.chunk_payload import ChunkRef, InlineChunk
 from icefloe.model.config import RepositoryConfig
 from icefloe.model.manifest_config import ManifestConfig
 from icefloe.model.path import Path
-from icefloe.refs.commit_check import CommitCheck, SessionStart
+from icefloe.refs.commit_check import UNKNOWN_START, CommitCheck, SessionStart
 from icefloe.session.commit_policy import NO_POLICY
 from icefloe.session.written_files import require_written_files
 from icefloe.storage.backoff import compute_backoff_s
@@ -118,8 +118,7 @@ class Session:
     ) -> None:
         self.connection = connection
         self.transaction = connection.begin_transaction(snapshot_id, changes)
-        # It is unknown how old the changes of another process are.
-        self._start = start or SessionStart(time_s=0 if changes else time.time())
+        self.start = start or (UNKNOWN_START if changes else SessionStart())
         self._mode = mode
         self._branch = branch
 
@@ -428,6 +427,8 @@ class Session:
                 self._require_fork_point(fork)
                 fork_point = fork.connection.begin_transaction(fork.transaction.base_id)
                 merge_changes(self.transaction, fork_point, changed, on_chunk_conflict)
+                # A fork of an earlier session at the same snapshot may have older files.
+                self.start = self.start.combine(fork.start)
 
     # -- commits
 
@@ -640,7 +641,7 @@ class Session:
                 flushed = self._flush("fork", {}, parent_id=base_id, with_log=False)
                 base_id = flushed.tree.snapshot.id
                 self.transaction.changes.fork_points.add(base_id)
-        return ForkSession(self.connection, base_id, origin=self._origin)
+        return ForkSession(self.connection, base_id, origin=self._origin, start=self.start)
 
     # -- implementation
 
@@ -733,7 +734,7 @@ class Session:
     def _make_check(self, flushed: FlushResult) -> CommitCheck:
         transaction = self.transaction
         return CommitCheck(
-            self._start,
+            self.start,
             lambda: require_written_files(
                 self.connection.assets,
                 transaction.changes,
@@ -877,8 +878,10 @@ class ForkSession(Session):
         *,
         origin: SnapshotId,
         changes: ChangeSet | None = None,
+        start: SessionStart | None = None,
     ) -> None:
-        super().__init__(connection, snapshot_id, mode=SessionMode.writable, changes=changes)
+        mode = SessionMode.writable
+        super().__init__(connection, snapshot_id, mode=mode, changes=changes, start=start)
         self.origin = origin
 
     @property
@@ -888,7 +891,8 @@ class ForkSession(Session):
     def __reduce__(self) -> Any:
         transaction = self.transaction
         changes = transaction.copy_changes()
-        return _unpickle_fork, (self.connection, transaction.base_id, self.origin, changes)
+        base_id = transaction.base_id
+        return _unpickle_fork, (self.connection, base_id, self.origin, changes, self.start)
 
 
 def _unpickle_reader(connection: Connection, snapshot_id: SnapshotId) -> Session:
@@ -896,9 +900,13 @@ def _unpickle_reader(connection: Connection, snapshot_id: SnapshotId) -> Session
 
 
 def _unpickle_fork(
-    connection: Connection, snapshot_id: SnapshotId, origin: SnapshotId, changes: ChangeSet
+    connection: Connection,
+    snapshot_id: SnapshotId,
+    origin: SnapshotId,
+    changes: ChangeSet,
+    start: SessionStart,
 ) -> ForkSession:
-    return ForkSession(connection, snapshot_id, origin=origin, changes=changes)
+    return ForkSession(connection, snapshot_id, origin=origin, changes=changes, start=start)
 
 
 def _require_message(message: object) -> None:
