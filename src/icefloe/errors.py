@@ -47,6 +47,7 @@ class ErrorKind(StrEnum):
     REPO_INFO_UPDATED = "repo-info-updated"
     UPDATE_ATTEMPTS_EXHAUSTED = "update-attempts-exhausted"
     GC_DELETES_FAILING = "gc-deletes-failing"
+    COLLECTION_RUNNING = "collection-running"
     COLLECTED_BEFORE_COMMIT = "collected-before-commit"
     # not found
     NODE_NOT_FOUND = "node-not-found"

@@ -6,12 +6,13 @@ be before the start of every session that may still commit: a commit fails if it
 (`icefloe.refs.commit_check`). File times come from the storage's clock, and the cutoff is moved to
 it (`icefloe.storage.clock`).
 
-Concurrent commits are safe. The refs are read again before each kind of file is deleted, and new
-snapshots are marked as live. In generations v2 and draft, unreachable snapshots are first removed
-from ``repo`` or ``state.json`` by a conditional write, which fails if a commit was based on one of
-them; once it succeeds, no commit can be based on them. Generation v1 has no such write: if a branch
-or tag is created at an old unreachable snapshot while that snapshot is being deleted, the ref
-dangles, and the collection stops with an error before it deletes manifests and chunks.
+Concurrent commits are safe. While files are deleted, a mark refuses commits of old ones
+(`icefloe.refs.collection_mark`). The refs are read again before each kind of file is deleted, and
+new snapshots are marked as live. In generations v2 and draft, unreachable snapshots are first
+removed from ``repo`` or ``state.json`` by a conditional write, which fails if a commit was based on
+one of them; once it succeeds, no commit can be based on them. Generation v1 has no such write: if a
+branch or tag is created at an old unreachable snapshot while that snapshot is being deleted, the
+ref dangles, and the collection stops with an error before it deletes manifests and chunks.
 
 Referring files are deleted before the files they refer to, so that an interrupted collection
 leaves garbage but no broken references.
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -44,6 +46,7 @@ from icefloe.model.id_columns import IdSet, MarkedIds, parse_names
 from icefloe.model.ids import AttributesId, ManifestId, ObjectId, SnapshotId
 from icefloe.model.times import require_time_zone
 from icefloe.refs import changes, retention
+from icefloe.refs.collection_mark import hold_mark
 from icefloe.refs.opening import make_refs
 from icefloe.refs.single_object import SingleObjectRefs
 from icefloe.storage.clock import correct_limit
@@ -104,6 +107,20 @@ def collect_garbage(
     if not dry_run:  # which writes nothing
         cutoff = correct_limit(storage, cutoff)
     reader = RepositoryReader(storage, generation, read_limits, progress)
+    with nullcontext() if dry_run else hold_mark(storage, cutoff) as mark:
+        sweeper = Sweeper(storage, delete_limits, dry_run=dry_run, progress=progress, mark=mark)
+        return _collect(storage, generation, reader, sweeper, cutoff, dry_run=dry_run)
+
+
+def _collect(
+    storage: Storage,
+    generation: Generation,
+    reader: RepositoryReader,
+    sweeper: Sweeper,
+    cutoff: datetime,
+    *,
+    dry_run: bool,
+) -> GCSummary:
     for _ in range(_MAX_ATTEMPTS):
         listings = _list_all_files(storage, generation, cutoff)
         refs = make_refs(storage, generation)
@@ -116,7 +133,6 @@ def collect_garbage(
             if error.kind is not ErrorKind.REPO_INFO_UPDATED:
                 raise
             continue
-        sweeper = Sweeper(storage, delete_limits, dry_run=dry_run, progress=progress)
         _sweep(generation, marker, listings, sweeper)
         sweeper.delete_abandoned_uploads(cutoff)
         if sweeper.can_continue:

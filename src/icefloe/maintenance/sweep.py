@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from icefloe.format.generation import FileKind
     from icefloe.maintenance.progress import Progress
+    from icefloe.refs.collection_mark import CollectionMark
     from icefloe.storage.interface import Storage
 
 _LOGGER = logging.getLogger(__name__)
@@ -93,8 +94,10 @@ class Sweeper:
         *,
         dry_run: bool = False,
         progress: Progress = ignore_progress,
+        mark: CollectionMark | None = None,
     ) -> None:
         self._storage = storage
+        self._mark = mark
         self._limits = limits or DeleteLimits()
         self._dry_run = dry_run
         self._progress = progress
@@ -202,6 +205,8 @@ class Sweeper:
     def _delete_with_retries(self, keys: list[str]) -> StorageError | None:
         failures = 0
         while True:
+            if self._mark is not None:
+                self._mark.require()
             try:
                 self._storage.delete_many(keys)
             except StorageError as error:

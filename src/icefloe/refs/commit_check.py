@@ -6,8 +6,9 @@ any case: only if there is one that the session has not seen, the files are look
 generations record nothing, and the files of sessions older than `MAX_UNCHECKED_AGE_S` are looked
 up.
 
-Not detected are a collection that is still deleting when the files are looked up, and in
-generations other than v2 a collection with a cutoff within the last `MAX_UNCHECKED_AGE_S`.
+A collection that still deletes files refuses the commit (`icefloe.refs.collection_mark`). Not
+detected is, in generations other than v2, a collection with a cutoff within the last
+`MAX_UNCHECKED_AGE_S`, or one that begins between the last look and the commit.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from icefloe.model.repo_info import GCRan
+from icefloe.refs.collection_mark import require_no_collection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
     from icefloe.model.repo_info import RepoInfo
+    from icefloe.storage.interface import Storage
 
 MAX_UNCHECKED_AGE_S: Final = 600.0
 """Garbage collection should not have a cutoff within the last ten minutes."""
@@ -52,6 +55,7 @@ UNKNOWN_START: Final = SessionStart(time_s=0)
 class CommitCheck:
     """Calls ``require_files`` if a collection may have run; it raises if a file is missing."""
 
+    storage: Storage
     start: SessionStart
     require_files: Callable[[], None]
 
@@ -66,9 +70,15 @@ class CommitCheck:
         else:
             if info.repo_before_updates is None:
                 return
-        self.require_files()
+        self._look_up()
 
     def check_age(self) -> None:
         """Look the files up if the session is old."""
         if time.time() - self.start.time_s > MAX_UNCHECKED_AGE_S:
-            self.require_files()
+            self._look_up()
+            # A collection that began in between does not conflict with the commit.
+            require_no_collection(self.storage, self.start.time_s)
+
+    def _look_up(self) -> None:
+        require_no_collection(self.storage, self.start.time_s)
+        self.require_files()

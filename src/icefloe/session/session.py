@@ -734,6 +734,7 @@ class Session:
     def _make_check(self, flushed: FlushResult) -> CommitCheck:
         transaction = self.transaction
         return CommitCheck(
+            self.connection.storage,
             self.start,
             lambda: require_written_files(
                 self.connection.assets,

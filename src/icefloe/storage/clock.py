@@ -30,9 +30,11 @@ class _Reading(NamedTuple):
     storage_time: datetime
     monotonic_s: float
 
+    def estimate_time(self) -> datetime:
+        return self.storage_time + timedelta(seconds=time.monotonic() - self.monotonic_s)
+
     def compute_lead(self) -> timedelta:
-        elapsed = timedelta(seconds=time.monotonic() - self.monotonic_s)
-        lead = datetime.now(UTC) - (self.storage_time + elapsed)
+        lead = datetime.now(UTC) - self.estimate_time()
         return lead if lead > _PRECISION else timedelta(0)
 
 
@@ -44,11 +46,20 @@ def find_lead(storage: Storage, fresh_key: str | None = None) -> timedelta:
 
     Requests: those of `Storage.read_clock`, once in a process if the clocks agree.
     """
+    return _read(storage, fresh_key).compute_lead()
+
+
+def estimate_time(storage: Storage) -> datetime:
+    """Return the time of the clock of a storage; requests as in `find_lead`."""
+    return _read(storage, None).estimate_time()
+
+
+def _read(storage: Storage, fresh_key: str | None) -> _Reading:
     reading = _readings.get(storage.url)
     if reading is None or reading.compute_lead():
         reading = _Reading(storage.read_clock(fresh_key), time.monotonic())
         _readings[storage.url] = reading
-    return reading.compute_lead()
+    return reading
 
 
 def correct_limit(storage: Storage, limit: datetime) -> datetime:
