@@ -40,12 +40,13 @@ def create_refs(
     """
     require_no_store_root(storage, generation)
     require_no_repository(storage)  # so that nothing is written into a repository
-    with hold_claim(storage, generation, config) as is_own:
+    with hold_claim(storage, generation, config) as claim:
         require_no_repository(storage)
         # The first snapshot has a time, which later ones inherit if it is in the future.
         with contextlib.suppress(ObjectNotFoundError):  # a creator with the same claim released it
-            require_no_lead(storage, CREATION if is_own else None)
+            require_no_lead(storage, CREATION if claim.is_own else None)
         initial = _write_initial_snapshot(storage, generation)
+        claim.require()
         try:
             REF_STORES[generation.name].create(storage, initial, config)
         except PreconditionFailedError as error:
