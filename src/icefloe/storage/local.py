@@ -212,7 +212,8 @@ class LocalStorage(Storage):
         self, key: str, version: Version, *, max_bytes: int | None = None
     ) -> Fetched | None:
         """Fetch an object unless it still has a known version; one ``stat`` if it has."""
-        current = self._stat_object_or_none(self._resolve_path(key))
+        with _translate_errors("read", key):
+            current = self._stat_object_or_none(self._resolve_path(key))
         if current is not None and make_version(current) == version:
             return None
         return self.get(key, max_bytes=max_bytes)
@@ -256,8 +257,12 @@ class LocalStorage(Storage):
     def delete_many(self, keys: Iterable[str]) -> None:
         paths = [(self._resolve_path(key), key) for key in keys]
         for directory, group in groupby(paths, key=lambda item: item[0][: item[0].rindex("/")]):
-            with suppress(FileNotFoundError, NotADirectoryError), _open_directory(directory) as fd:
-                files = list(group)
+            files = list(group)
+            with (
+                _translate_errors("delete", files[0][1]),
+                suppress(FileNotFoundError, NotADirectoryError),
+                _open_directory(directory) as fd,
+            ):
                 for start in range(0, len(files), _DELETIONS_PER_LOCK):
                     _unlink_files(files[start : start + _DELETIONS_PER_LOCK], fd, directory)
                 if self._durable:
@@ -561,6 +566,8 @@ class LocalStorage(Storage):
                 if skip_deleted:
                     continue
                 raise
+            except OSError as error:
+                raise _storage_error("list", prefix + name, error) from error
             if stat.S_ISREG(file_stat.st_mode):
                 yield _make_info(prefix + name, file_stat)
 
