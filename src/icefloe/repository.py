@@ -740,9 +740,11 @@ class Repository:
     ) -> GCSummary:
         """Delete the files that are not reachable from any branch or tag.
 
-        Sessions that began before ``delete_object_older_than`` and commit later may lose files,
-        because nothing refers to the files of a session until it commits. Commits of newer sessions
-        are safe.
+        Choose a time before the start of every session that may still commit: nothing refers to the
+        files of a session until it commits, so older ones are deleted. The commit then fails.
+        Except in spec version 2, a commit notices that only ten minutes after the start of its
+        session, so the time should be at least that long ago. Commits of newer sessions are safe.
+        If this machine's clock is ahead of the storage's, the time is moved back by the difference.
 
         Parameters
         ----------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import uuid
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ import zarr
 import icefloe
 from icefloe.errors import ErrorKind, SessionStateError
 from icefloe.format.keys import CREATION
-from icefloe.storage import LocalStorage, s3_storage
+from icefloe.storage import LocalStorage
 from icefloe.storage.clock import find_lead
 from support.counting_storage import CountingStorage
 from support.lagging_storage import LaggingStorage
@@ -22,27 +21,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from icefloe.storage import Storage
-    from support.servers import S3Server
 
 TWO_HOURS = timedelta(hours=2)
 GENERATIONS = ("draft", "sequence", "v1", "v2")
 CONFIG = icefloe.RepositoryConfig(inline_chunk_threshold_bytes=0)
-
-
-@pytest.fixture(params=["local", "s3"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
-    if request.param == "local":
-        return LocalStorage(tmp_path / "repository")
-    server: S3Server = request.getfixturevalue("s3_server")
-    return s3_storage(
-        bucket=server.bucket,
-        prefix=f"clocks/{uuid.uuid4()}",
-        endpoint_url=server.endpoint_url,
-        allow_http=True,
-        region="us-east-1",
-        access_key_id=server.access_key_id,
-        secret_access_key=server.secret_access_key,
-    )
 
 
 def commit_group(storage: Storage, name: str) -> str:
