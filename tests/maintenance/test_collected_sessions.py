@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -22,6 +23,7 @@ from icefloe.pipeline.jobs.compute import compute
 from icefloe.refs import commit_check
 from icefloe.session.parallel_write import adopt_manifests, write_manifest
 from icefloe.storage import LocalStorage
+from support.faulty_storage import FaultyStorage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,6 +74,41 @@ def test_a_collection_under_a_session(repository: icefloe.Repository, later: tim
     write(session, 1)
     assert repository.garbage_collect(datetime.now(UTC) + later).chunks_deleted == 2
     require_refused(repository, session)
+
+
+@pytest.mark.usefixtures("every_session_is_old")
+@pytest.mark.parametrize("generation", GENERATIONS)
+def test_a_collection_between_any_requests_of_a_commit(tmp_path: Path, generation: str) -> None:
+    """The commit fails and leaves the branch as it was, or what it wrote can be read."""
+    outcomes = []
+    for at in itertools.count():
+        inner = LocalStorage(tmp_path / str(at), durable=False)
+        repository = make_repository(inner, generation)
+        collectors: list[icefloe.Repository] = []  # the last one collects
+
+        def collect(*_: object, collectors: list[icefloe.Repository] = collectors) -> None:
+            if collectors:
+                collector = collectors.pop()
+                if not collectors:
+                    collector.garbage_collect(datetime.now(UTC))
+
+        storage = FaultyStorage(inner, collect)
+        session = icefloe.Repository.open(storage).writable_session("main")
+        write(session, 1)
+        tip = repository.lookup_branch("main")
+        collectors += [repository] * (at + 1)
+        try:
+            session.commit("chunks")
+        except icefloe.IcefloeError:
+            assert repository.lookup_branch("main") == tip
+            outcomes.append(False)
+        else:
+            outcomes.append(True)
+        stored = zarr.open_array(repository.readonly_session("main").store, path="a", mode="r")
+        np.testing.assert_array_equal(stored[:4], [int(outcomes[-1])] * 4)
+        if collectors:
+            break
+    assert outcomes.count(False) > 5
 
 
 @pytest.mark.usefixtures("every_session_is_old")

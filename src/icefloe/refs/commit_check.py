@@ -6,9 +6,10 @@ any case: only if there is one that the session has not seen, the files are look
 generations record nothing, and the files of sessions older than `MAX_UNCHECKED_AGE_S` are looked
 up.
 
-A collection that still deletes files refuses the commit (`icefloe.refs.collection_mark`). Not
-detected is, in generations other than v2, a collection with a cutoff within the last
-`MAX_UNCHECKED_AGE_S`, or one that begins between the last look and the commit.
+A collection that still deletes files refuses the commit (`icefloe.refs.collection_mark`). In
+generations v1 and sequence, whose collections do not conflict with commits, the files are looked up
+again after the commit, which is undone if one is missing. Not detected is, in generations other
+than v2, a collection with a cutoff within the last `MAX_UNCHECKED_AGE_S`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from icefloe.errors import ConflictError, SessionStateError
 from icefloe.model.repo_info import GCRan
 from icefloe.refs.collection_mark import require_no_collection
 
@@ -76,8 +78,21 @@ class CommitCheck:
         """Look the files up if the session is old."""
         if time.time() - self.start.time_s > MAX_UNCHECKED_AGE_S:
             self._look_up()
-            # A collection that began in between does not conflict with the commit.
-            require_no_collection(self.storage, self.start.time_s)
+
+    def confirm(self, undo: Callable[[], None]) -> None:
+        """Look again after a commit, and undo it if files may be missing.
+
+        Needed where a collection does not conflict with a commit: one that began after the first
+        look may not have seen the commit.
+        """
+        try:
+            self.check_age()
+        except SessionStateError as error:
+            try:
+                undo()
+            except ConflictError:
+                error.add_note("The commit stays in the history: another writer committed on top.")
+            raise
 
     def _look_up(self) -> None:
         require_no_collection(self.storage, self.start.time_s)
