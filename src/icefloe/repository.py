@@ -9,12 +9,14 @@ import asyncio
 import logging
 import warnings
 from contextlib import contextmanager
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
 
 from icefloe import __version__, display
 from icefloe.compat.async_twins import add_async_twins
 from icefloe.compat.default_version import get_default_spec_version
 from icefloe.containers.authorization import warn_about_missing_credentials
+from icefloe.containers.stores import find_repository_place
 from icefloe.core.snapshot_view import SnapshotView
 from icefloe.errors import (
     AlreadyExistsError,
@@ -22,6 +24,7 @@ from icefloe.errors import (
     InvalidInputError,
     RepositoryNotFoundError,
     SessionStateError,
+    SnapshotNotFoundError,
 )
 from icefloe.format.generation import DRAFT, find_generation, get_generation
 from icefloe.inspection import inspect_dicts
@@ -30,6 +33,7 @@ from icefloe.inspection.diff import fetch_diff
 from icefloe.maintenance.dependents import count_dependencies, find_dependents
 from icefloe.maintenance.garbage_collection import collect_garbage
 from icefloe.maintenance.limits import ReadLimits, require_positive
+from icefloe.maintenance.progress import ignore_progress
 from icefloe.maintenance.statistics import measure_chunks
 from icefloe.maintenance.sweep import DeleteLimits
 from icefloe.model.config import RepositoryConfig
@@ -39,6 +43,7 @@ from icefloe.model.times import require_time_zone
 from icefloe.ops import Update
 from icefloe.refs.creation import create_refs, require_clean_root, require_no_repository
 from icefloe.refs.lookup import find_snapshot, find_snapshot_at
+from icefloe.refs.names import MAIN
 from icefloe.refs.opening import RefsAtOpening, fetch_generation, fetch_spec_version, open_refs
 from icefloe.refs.retention import ExpirationPolicy
 from icefloe.refs.store_root import (
@@ -51,6 +56,7 @@ from icefloe.session.connection import connect
 from icefloe.snapshots import AncestryGraph, ManifestFileInfo, SnapshotInfo
 from icefloe.storage.clock import correct_limit
 from icefloe.storage.interface import Storage
+from icefloe.storage.places import HttpPlace
 from icefloe.transaction.preload import start_preload
 from icefloe.types import SessionMode, SpecVersion
 
@@ -58,10 +64,13 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
     from datetime import datetime
 
+    import xarray as xr
+
     from icefloe.conflicts import ConflictSolver
     from icefloe.containers.authorization import ContainerAccess
     from icefloe.containers.dependencies import Dependencies, Dependents
     from icefloe.format.generation import Generation
+    from icefloe.maintenance.progress import Progress
     from icefloe.maintenance.statistics import ChunkStorageStats
     from icefloe.maintenance.sweep import GCSummary
     from icefloe.model.attribution import Attribution
@@ -79,6 +88,7 @@ if TYPE_CHECKING:
 __all__ = ["Repository"]
 
 _LOGGER = logging.getLogger(__name__)
+_NUM_SHOWN_COMMITS = 5
 
 
 @add_async_twins(
@@ -119,7 +129,6 @@ _LOGGER = logging.getLogger(__name__)
     "expire_snapshots",
     "garbage_collect",
     "chunk_storage_stats",
-    "total_chunks_storage",
     "dependencies",
     "find_dependents",
     "ancestry_graph",
@@ -186,9 +195,12 @@ class Repository:
         ------
         AlreadyExistsError
             If the location contains a repository or, with ``check_clean_root``, other files.
+        InvalidInputError
+            If the location is a whole bucket, without a prefix.
         """
         attributed_storage = _add_store_root(storage, store_root, attribution)
         _require_config(config)
+        _require_prefix(attributed_storage)
         new_generation = _choose_generation(generation, spec_version)
         require_no_store_root(attributed_storage, new_generation)
         if attributed_storage.store_root_url is not None:
@@ -366,7 +378,7 @@ class Repository:
             self.storage.url,
             self._connection.generation.name,
             read_only=self.storage.read_only,
-            refs=self._fetch_ref_names_if_cheap(),
+            refs=self._fetch_refs_if_cheap(),
             authorized_prefixes=prefixes,
             config=self._connection.config,
         )
@@ -379,10 +391,7 @@ class Repository:
         ConflictError
             If another process saved a configuration since this repository was opened.
         """
-        defaults = self.storage.default_settings()
         config = self._connection.config.copy()
-        if config.storage == defaults:
-            config.storage = None
         self._connection.refs.save_config(config, expected=self._persisted_config)
         self._persisted_config = config
 
@@ -632,7 +641,16 @@ class Repository:
             target = find_snapshot(refs, branch, tag, snapshot_id)
         else:
             target = find_snapshot_at(refs, branch, tag, snapshot_id, as_of)
-        return self._open_session(target, SessionMode.readonly, None)
+        referrer = None if tag is None else f"tag {tag!r}"
+        if branch is not None:
+            referrer = f"branch {branch!r}"
+        return self._open_session(target, SessionMode.readonly, None, referrer=referrer)
+
+    def to_xarray(self, group: str | None = None, **options: Any) -> xr.Dataset:
+        """Open a group as an Xarray Dataset; ``options`` as in `icefloe.xarray.open_dataset`."""
+        from icefloe.xarray import open_dataset  # noqa: PLC0415 - an extra
+
+        return open_dataset(self, group=group, **options)
 
     def writable_session(self, branch: str) -> Session:
         """Open the tip of a branch for writing.
@@ -642,7 +660,11 @@ class Repository:
         refs = self._connection.refs.pin()
         refs.require_online()
         return self._open_session(
-            refs.fetch_branch(branch), SessionMode.writable, branch, refs.get_session_start()
+            refs.fetch_branch(branch),
+            SessionMode.writable,
+            branch,
+            refs.get_session_start(),
+            referrer=f"branch {branch!r}",
         )
 
     def rearrange_session(self, branch: str) -> Session:
@@ -658,7 +680,11 @@ class Repository:
                     kind=ErrorKind.FEATURE_FLAG_DISABLED,
                 )
         return self._open_session(
-            refs.fetch_branch(branch), SessionMode.rearrange, branch, refs.get_session_start()
+            refs.fetch_branch(branch),
+            SessionMode.rearrange,
+            branch,
+            refs.get_session_start(),
+            referrer=f"branch {branch!r}",
         )
 
     @contextmanager
@@ -697,6 +723,7 @@ class Repository:
         *,
         delete_expired_branches: bool = False,
         delete_expired_tags: bool = False,
+        dry_run: bool = False,
     ) -> set[str]:
         """Remove snapshots older than a time from history; garbage collection deletes their files.
 
@@ -707,6 +734,8 @@ class Repository:
         ----------
         delete_expired_branches, delete_expired_tags
             Whether to delete tags, and branches other than main, that point at an expired snapshot.
+        dry_run
+            Whether to return the ids without changing anything.
 
         Returns
         -------
@@ -718,8 +747,11 @@ class Repository:
                 correct_limit(self._connection.storage, limit),
                 delete_expired_branches,
                 delete_expired_tags,
-            )
+            ),
+            dry_run=dry_run,
         )
+        if dry_run:
+            return {str(snapshot_id) for snapshot_id in expired_ids}
         _LOGGER.info("expired %d snapshots of %s", len(expired_ids), self.storage.url)
         if self._connection.generation.has_parents_in_snapshots:
             self._drop_caches()  # snapshot files were replaced
@@ -737,6 +769,7 @@ class Repository:
         max_concurrent_deletes: int = 10,
         max_consecutive_delete_failures: int = 50,
         max_concurrent_listings: int | None = None,
+        progress: Progress = ignore_progress,
     ) -> GCSummary:
         """Delete the files that are not reachable from any branch or tag.
 
@@ -762,6 +795,8 @@ class Repository:
             Number of failed requests in a row after which to stop.
         max_concurrent_listings
             Ignored, accepted for compatibility with Icechunk: each kind of file takes one listing.
+        progress
+            Called with each `icefloe.maintenance.Step`.
         """
         require_positive(max_concurrent_listings=max_concurrent_listings)
         summary = collect_garbage(
@@ -776,6 +811,7 @@ class Repository:
                 max_concurrent_manifest_fetches,
             ),
             delete_limits=DeleteLimits(max_concurrent_deletes, max_consecutive_delete_failures),
+            progress=progress,
         )
         if summary.snapshots_deleted and not dry_run:
             self._drop_caches()
@@ -788,10 +824,11 @@ class Repository:
         max_compressed_manifest_mem_bytes: int = 512 * 1024 * 1024,
         max_decoded_manifest_mem_bytes: int = 4 * 1024 * 1024 * 1024,
         max_concurrent_manifest_fetches: int = 500,
+        progress: Progress = ignore_progress,
     ) -> ChunkStorageStats:
         """Sum the sizes of all chunks in the history of branches and tags.
 
-        The limits are those of `garbage_collect`.
+        The limits and ``progress`` are those of `garbage_collect`.
         """
         return measure_chunks(
             self._connection.storage,
@@ -802,6 +839,7 @@ class Repository:
                 max_decoded_manifest_mem_bytes,
                 max_concurrent_manifest_fetches,
             ),
+            progress=progress,
         )
 
     def total_chunks_storage(
@@ -813,17 +851,32 @@ class Repository:
         max_concurrent_manifest_fetches: int = 500,
     ) -> int:
         """Sum the sizes of chunk files; deprecated, use `chunk_storage_stats`."""
-        warnings.warn(
-            "Repository.total_chunks_storage is deprecated: use chunk_storage_stats().native_bytes",
-            DeprecationWarning,
-            stacklevel=2,
-        )
+        _warn_of_total_chunks_storage("")
         return self.chunk_storage_stats(
             max_snapshots_in_memory=max_snapshots_in_memory,
             max_compressed_manifest_mem_bytes=max_compressed_manifest_mem_bytes,
             max_decoded_manifest_mem_bytes=max_decoded_manifest_mem_bytes,
             max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
         ).native_bytes
+
+    async def total_chunks_storage_async(
+        self,
+        *,
+        max_snapshots_in_memory: int = 50,
+        max_compressed_manifest_mem_bytes: int = 512 * 1024 * 1024,
+        max_decoded_manifest_mem_bytes: int = 4 * 1024 * 1024 * 1024,
+        max_concurrent_manifest_fetches: int = 500,
+    ) -> int:
+        """Like `total_chunks_storage`, without blocking the event loop."""
+        _warn_of_total_chunks_storage("_async")
+        stats = await asyncio.to_thread(
+            self.chunk_storage_stats,
+            max_snapshots_in_memory=max_snapshots_in_memory,
+            max_compressed_manifest_mem_bytes=max_compressed_manifest_mem_bytes,
+            max_decoded_manifest_mem_bytes=max_decoded_manifest_mem_bytes,
+            max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
+        )
+        return stats.native_bytes
 
     # -- files that virtual chunks refer to
 
@@ -867,12 +920,14 @@ class Repository:
         self._opening_refs = None
         self._connection = self._connection.with_empty_caches()
 
-    def _fetch_ref_names_if_cheap(self) -> tuple[list[str], list[str]] | None:
-        """Fetch branches and tags, or return None if that takes requests over a network."""
+    def _fetch_refs_if_cheap(self) -> tuple[list[str], list[str], list[SnapshotInfo]] | None:
+        """Fetch names and the last commits, or return None if that takes network requests."""
         if not self.storage.is_low_latency:
             return None
         refs = self._connection.refs.pin()
-        return sorted(refs.fetch_branch_names()), sorted(refs.fetch_tag_names())
+        branches = sorted(refs.fetch_branch_names())
+        commits = self.ancestry(branch=MAIN) if MAIN in branches else iter(())
+        return branches, sorted(refs.fetch_tag_names()), list(islice(commits, _NUM_SHOWN_COMMITS))
 
     def _open_session(
         self,
@@ -880,11 +935,30 @@ class Repository:
         mode: SessionMode,
         branch: str | None,
         start: SessionStart | None = None,
+        *,
+        referrer: str | None,
     ) -> Session:
-        tree = self._connection.assets.require_tree(snapshot_id)
-        preload = self._connection.config.effective_manifest.effective_preload
-        start_preload(self._connection.assets, tree, preload)
-        return Session(self._connection, snapshot_id, mode=mode, branch=branch, start=start)
+        """Open a session; ``referrer`` is the branch or tag that has the snapshot, if any."""
+        connection = self._connection
+        try:
+            tree = connection.assets.require_tree(snapshot_id, referrer=referrer)
+        except SnapshotNotFoundError:
+            if referrer is None:
+                raise
+            # The session opens, as in Icechunk, so that its branch can be reset; reading it raises.
+        else:
+            preload = connection.config.effective_manifest.effective_preload
+            start_preload(connection.assets, tree, preload)
+        return Session(connection, snapshot_id, mode=mode, branch=branch, start=start)
+
+
+def _warn_of_total_chunks_storage(suffix: str) -> None:
+    warnings.warn(
+        f"Repository.total_chunks_storage{suffix} is deprecated: use "
+        f"chunk_storage_stats{suffix}, whose native_bytes are the same",
+        DeprecationWarning,
+        stacklevel=3,
+    )
 
 
 def _require_storage(storage: object) -> None:
@@ -893,6 +967,16 @@ def _require_storage(storage: object) -> None:
             f"expected a storage, got {storage!r:.200}: pass local_filesystem_storage(path), "
             "s3_storage(...) or storage_from_url(url)",
             kind=ErrorKind.STORAGE_CONFIG,
+        )
+
+
+def _require_prefix(storage: Storage) -> None:
+    place, _ = find_repository_place(storage)
+    if place is not None and not isinstance(place, HttpPlace) and not place.prefix:
+        raise InvalidInputError(
+            f"{storage.url}: a repository cannot be created at an empty prefix, which is a whole "
+            "bucket: choose a prefix; existing repositories can be opened",
+            kind=ErrorKind.EMPTY_PREFIX_CREATION,
         )
 
 

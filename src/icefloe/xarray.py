@@ -1,8 +1,8 @@
-"""Writes Xarray objects to a session, with dask arrays in parallel."""
+"""Reads a state of a repository in one line; writes to a session, with dask arrays in parallel."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import xarray as xr
 import zarr
@@ -11,8 +11,10 @@ from xarray.backends.zarr import ZarrStore, _choose_default_mode
 from zarr.storage import StorePath
 
 from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.reading import State, open_state
 from icefloe.session import Session
 from icefloe.store import IcechunkStore
+from icefloe.xarray_engine import IcechunkBackendEntrypoint
 
 try:
     from xarray.backends.writers import _validate_dataset_names, dump_to_store
@@ -24,8 +26,12 @@ except ImportError:  # xarray 2025.9 and earlier
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
+    from datetime import datetime
 
-__all__ = ["to_icechunk"]
+    from icefloe.reading import Readable
+    from icefloe.storage import AnyCredential
+
+__all__ = ["open_dataset", "open_datatree", "to_icechunk"]
 
 Region: TypeAlias = "Mapping[str, slice | Literal['auto']] | Literal['auto'] | None"
 ZarrWriteModes: TypeAlias = Literal["w", "w-", "a", "a-", "r+", "r"]
@@ -33,6 +39,76 @@ ZarrWriteModes: TypeAlias = Literal["w", "w-", "a", "a-", "r+", "r"]
 # Xarray's attribute for the name of a DataArray, and variable for its values, in a Dataset.
 _NAME = "__xarray_dataarray_name__"
 _VARIABLE = "__xarray_dataarray_variable__"
+
+
+def open_dataset(
+    place: Readable,
+    *,
+    branch: str | None = None,
+    tag: str | None = None,
+    snapshot: str | None = None,
+    as_of: datetime | None = None,
+    group: str | None = None,
+    authorize_virtual_chunk_access: Mapping[str, AnyCredential | None] | None = None,
+    **options: Any,
+) -> xr.Dataset:
+    """Open a group of a repository as a Dataset.
+
+    Parameters
+    ----------
+    place
+        A path, a URL such as ``s3://bucket/weather`` or
+        ``s3://bucket/weather|icechunk:@tag.v1/maps``, a storage, a repository or a session.
+        Credentials of URLs come from the environment.
+    branch, tag, snapshot
+        The state to read, only one of them; default is the branch ``main``.
+    as_of
+        Reads the branch as of this time.
+    group
+        Path of the group; default is the root.
+    authorize_virtual_chunk_access
+        Credentials by prefix or name of the containers that may be read.
+    options
+        Other options of `xarray.open_dataset`, such as ``chunks`` or ``decode_times``.
+
+    Raises
+    ------
+    RepositoryNotFoundError, RefNotFoundError, SnapshotNotFoundError, NodeNotFoundError
+        If there is no such repository, state or group.
+    """
+    session, group = open_state(
+        place,
+        State(branch, tag, snapshot, as_of, group),
+        authorize_virtual_chunk_access=authorize_virtual_chunk_access,
+    )
+    return xr.open_dataset(
+        cast("Any", session), engine=IcechunkBackendEntrypoint, group=group, **options
+    )
+
+
+def open_datatree(
+    place: Readable,
+    *,
+    branch: str | None = None,
+    tag: str | None = None,
+    snapshot: str | None = None,
+    as_of: datetime | None = None,
+    group: str | None = None,
+    authorize_virtual_chunk_access: Mapping[str, AnyCredential | None] | None = None,
+    **options: Any,
+) -> xr.DataTree:
+    """Open a group of a repository, with all groups below it, as a DataTree.
+
+    The parameters are those of `open_dataset`.
+    """
+    session, group = open_state(
+        place,
+        State(branch, tag, snapshot, as_of, group),
+        authorize_virtual_chunk_access=authorize_virtual_chunk_access,
+    )
+    return xr.open_datatree(
+        cast("Any", session), engine=IcechunkBackendEntrypoint, group=group, **options
+    )
 
 
 def to_icechunk(

@@ -26,6 +26,7 @@ from icefloe import (
     in_memory_storage,
 )
 from icefloe.display import escape_unsafe, format_first_line, with_repr_fallback
+from icefloe.display.chunk_map import draw_chunk_map
 from support.counting_storage import CountingStorage
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ ALLOWED = {
     "details",
     "summary",
     "br",
+    "svg",
+    "rect",
 }
 
 
@@ -141,10 +144,40 @@ def test_html_is_harmless_and_small(repository: Repository) -> None:
         html.encode()
 
 
+def test_a_session_shows_its_tree(repository: Repository) -> None:
+    """In the order of paths, with uncommitted nodes; long lists are truncated."""
+    session = change(repository)
+    html = session._repr_html_()
+    assert html.index(">a</code>") > html.index("&lt;b&gt;new</code>")
+    assert "int32 (30) in 30 chunks" in html
+    for number in range(60):
+        zarr.create_group(session.store, path=f"group {number}")
+    html = session._repr_html_()
+    assert html.count("</code></td>") == 2 + 50  # snapshot, repository and nodes
+    assert "and more nodes" in html
+
+
+@pytest.mark.parametrize(
+    "chunks, rows, columns, squares",
+    [
+        ([[]], 1, 1, 1),
+        ([[0], [3]], 1, 4, 2),
+        ([[9, 0, 2], [8, 1, 2], [7, 1, 2]], 2, 3, 2),
+        ([[row, column] for row in range(100) for column in range(100)], 15, 34, 510),
+    ],
+)
+def test_a_map_of_chunks(chunks: list[list[int]], rows: int, columns: int, squares: int) -> None:
+    """Cells are the chunks along the last two dimensions, several each in a large grid."""
+    svg = ET.fromstring(draw_chunk_map(chunks))  # noqa: S314
+    assert (svg.get("width"), svg.get("height")) == (str(9 * columns + 1), str(9 * rows + 1))
+    assert len(svg) == 1 + squares
+
+
 def test_refs_are_shown_if_they_are_cheap_to_fetch(repository: Repository) -> None:
     """In memory and on disks they are; with remote storage, displaying makes no requests."""
     assert ">v1</span>" in repository._repr_html_()
     assert ">main</span>" in repository._repr_html_()
+    assert repository.lookup_branch("main") in repository._repr_html_()
     far = FarStorage(in_memory_storage())
     remote = Repository.create(far)
     before = far.calls

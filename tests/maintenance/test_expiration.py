@@ -201,8 +201,10 @@ def test_async_twins(tmp_path: Path, generation: str) -> None:
         assert await repository.expire_snapshots_async(now)  # type: ignore[attr-defined]
         assert await repository.garbage_collect_async(now)  # type: ignore[attr-defined]
         stats = await repository.chunk_storage_stats_async()  # type: ignore[attr-defined]
-        with pytest.warns(DeprecationWarning, match="chunk_storage_stats"):
-            total = await repository.total_chunks_storage_async()  # type: ignore[attr-defined]
+        with pytest.warns(
+            DeprecationWarning, match="total_chunks_storage_async is.*chunk_storage_stats_async"
+        ):
+            total = await repository.total_chunks_storage_async()
         assert total == stats.native_bytes
 
     asyncio.run(run())

@@ -595,7 +595,7 @@ class TestGeneration2:
         """In a read-only repository every change raises, except that of the status."""
         refs = self.make(storage)
         refs.save_status(RepoStatus(RepoAvailability.read_only, datetime.now(UTC), "moving"))
-        with pytest.raises(ReadOnlyError, match="read only \\(moving\\)"):
+        with pytest.raises(ReadOnlyError, match="status is read-only \\(moving\\)"):
             refs.create_branch("dev", INITIAL_SNAPSHOT_ID)
         refs.save_status(RepoStatus(RepoAvailability.online, datetime.now(UTC)))
         refs.create_branch("dev", INITIAL_SNAPSHOT_ID)

@@ -6,6 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from icefloe.display import html
+from icefloe.display.chunk_map import draw_chunk_map
 from icefloe.display.text import escape_unsafe, format_count
 
 if TYPE_CHECKING:
@@ -69,7 +70,10 @@ def render_diff_html(diff: Diff) -> str:
         )
     if diff.updated_chunks:
         arrays = [
-            html.Html(f"{html.code(path)} {html.faint(_format_chunks(chunks))}")
+            html.Html(
+                f"{html.code(path)} {html.faint(_format_chunks(chunks))}<br/>"
+                f"{draw_chunk_map(chunks)}"
+            )
             for path, chunks in islice(sorted(diff.updated_chunks.items()), _MAX_PATHS)
         ]
         rows.append(("updated chunks", _format_list(arrays, len(diff.updated_chunks), "<br>")))

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from icefloe import display
@@ -27,6 +28,7 @@ from icefloe.errors import (
     ConflictError,
     ErrorKind,
     InvalidInputError,
+    InvalidTypeError,
     ObjectNotFoundError,
     ReadOnlyError,
     RebaseFailedError,
@@ -182,6 +184,10 @@ class Session:
 
     @display.with_repr_fallback
     def _repr_html_(self) -> str:
+        from icefloe.inspection import summarize_node  # noqa: PLC0415 - only needed here
+
+        below = self.transaction.iter_nodes_below(Path("/"))
+        nodes = sorted(islice(below, display.MAX_NODES + 1), key=lambda node: node.path.segments)
         return display.render_session_html(
             type(self).__name__,
             self.connection.storage.url,
@@ -189,6 +195,7 @@ class Session:
             branch=self._branch,
             snapshot_id=self.snapshot_id,
             has_changes=self.has_uncommitted_changes,
+            nodes=[(node.path.value, summarize_node(node)) for node in nodes],
         )
 
     def __reduce__(self) -> Any:
@@ -257,10 +264,11 @@ class Session:
                 yield tuple(row)
 
     def all_virtual_chunk_locations(self) -> list[str]:
-        """Return the location of every virtual chunk."""
+        """Return the absolute location of every virtual chunk."""
         locations: list[str] = []
+        virtual = self.connection.virtual
         for part in self._list_refs(RefsQuery(), with_containers=False):
-            table = part.refs.payloads.locations.tolist()
+            table = [virtual.expand(location) for location in part.refs.payloads.locations]
             locations += map(table.__getitem__, part.refs.payloads.location_codes.tolist())
         return locations
 
@@ -396,10 +404,12 @@ class Session:
 
     def merge(
         self,
-        *others: ForkSession,
+        *others: Session,
         on_chunk_conflict: VersionSelection = VersionSelection.Fail,
     ) -> None:
         """Merge the changes of forks of this session, in the given order.
+
+        Other writable sessions of the same snapshot can be merged too, and keep their changes.
 
         Parameters
         ----------
@@ -424,6 +434,8 @@ class Session:
         rollback = self.transaction.rollback_on_error(exclusive=True)
         with rollback if len(others) > 1 else nullcontext():
             for fork, changed in zip(others, changes, strict=True):
+                if fork is self:
+                    continue
                 self._require_fork_point(fork)
                 fork_point = fork.connection.begin_transaction(fork.transaction.base_id)
                 merge_changes(self.transaction, fork_point, changed, on_chunk_conflict)
@@ -522,6 +534,12 @@ class Session:
     def flush(self, message: str, *, metadata: Mapping[str, Any] | None = None) -> str:
         """Write a snapshot that no branch points at, and return its id."""
         self.require_writable()
+        if self._branch is None:
+            raise SessionStateError(
+                "cannot flush a forked session: merge it into the session that created it, and "
+                "flush that",
+                kind=ErrorKind.COMMIT_NOT_ALLOWED,
+            )
         base_id = self.transaction.base_id
         with self.transaction.seal():
             entries = _require_entries(metadata)
@@ -628,7 +646,7 @@ class Session:
         """
         if self.read_only:
             raise SessionStateError(
-                "a read-only session cannot be forked: pickle the session itself",
+                "cannot fork a read-only session: pickle the session itself",
                 kind=ErrorKind.CANNOT_FORK_READ_ONLY_SESSION,
             )
         if self._mode is SessionMode.rearrange:
@@ -641,12 +659,12 @@ class Session:
                 flushed = self._flush("fork", {}, parent_id=base_id, with_log=False)
                 base_id = flushed.tree.snapshot.id
                 self.transaction.changes.fork_points.add(base_id)
-        return ForkSession(self.connection, base_id, origin=self._origin, start=self.start)
+        return ForkSession(self.connection, base_id, origin=self.origin, start=self.start)
 
     # -- implementation
 
     @property
-    def _origin(self) -> SnapshotId:
+    def origin(self) -> SnapshotId:
         """The committed snapshot that all changes are based on."""
         return self.transaction.base_id
 
@@ -792,11 +810,11 @@ class Session:
         if parts:
             self.transaction.change_chunks(node, relabel(overlay.stack(parts), grid))
 
-    def require_writable(self) -> None:
+    def require_writable(self, problem: str = "this session is read-only") -> None:
         """Raise `ReadOnlyError` if the session is read-only."""
         if self.read_only:
             raise ReadOnlyError(
-                "this session is read-only: use repository.writable_session(branch) to write "
+                f"{problem}; use repository.writable_session(branch) to write "
                 "(a session becomes read-only when it is committed)",
                 kind=ErrorKind.READ_ONLY_SESSION,
             )
@@ -811,10 +829,10 @@ class Session:
             )
 
     def _require_branch(self) -> str:
-        self.require_writable()
+        self.require_writable("commits are not allowed: this session is read-only")
         if self._branch is None:
             raise SessionStateError(
-                "a fork cannot commit: merge it into the session that created it",
+                "commits are not allowed on forks: merge it into the session that created it",
                 kind=ErrorKind.COMMIT_NOT_ALLOWED,
             )
         return self._branch
@@ -822,20 +840,23 @@ class Session:
     def _require_changes(self, *, allow_empty: bool) -> None:
         if not allow_empty and not self.transaction.has_changes:
             raise SessionStateError(
-                "there is nothing to commit: pass allow_empty=True for an empty commit",
+                "cannot commit, no changes made to the session: pass allow_empty=True for an empty "
+                "commit",
                 kind=ErrorKind.NO_CHANGES_TO_COMMIT,
             )
 
     def _require_mergeable(self, fork: object) -> None:
-        if not isinstance(fork, ForkSession):
+        if not isinstance(fork, Session) or fork.read_only:
+            got = "a read-only session" if isinstance(fork, Session) else f"a {type(fork).__name__}"
             raise SessionStateError(
-                f"only forks can be merged, got a {type(fork).__name__}: create one with "
+                f"only forks and writable sessions can be merged, got {got}: create a fork with "
                 "session.fork()",
                 kind=ErrorKind.MERGE_NOT_ALLOWED,
             )
-        if self._mode is SessionMode.rearrange:
+        if SessionMode.rearrange in {self._mode, fork.mode}:
             raise SessionStateError(
-                "a rearrange session cannot merge forks", kind=ErrorKind.NON_REARRANGE_SESSION
+                "a rearrange session cannot merge or be merged",
+                kind=ErrorKind.NON_REARRANGE_SESSION,
             )
         if not self.connection.is_same_repository(fork.connection):
             fork_url, url = fork.connection.storage.url, self.connection.storage.url
@@ -847,16 +868,16 @@ class Session:
                 "created it",
                 kind=ErrorKind.MERGE_NOT_ALLOWED,
             )
-        if fork.origin != self._origin:
+        if fork.origin != self.origin:
             raise ConflictError(
-                f"the fork is based on snapshot {fork.origin}, but this session on {self._origin}: "
+                f"the fork is based on snapshot {fork.origin}, but this session on {self.origin}: "
                 f"merge it into a session based on {fork.origin}, and detect conflicts with "
                 "commit(rebase_with=...)",
                 expected_parent=str(fork.origin),
-                actual_parent=str(self._origin),
+                actual_parent=str(self.origin),
             )
 
-    def _require_fork_point(self, fork: ForkSession) -> None:
+    def _require_fork_point(self, fork: Session) -> None:
         """Raise if a fork started with changes that this session does not have."""
         start_id, base_id = fork.transaction.base_id, self.transaction.base_id
         if start_id != base_id and start_id not in self.transaction.changes.fork_points:
@@ -883,11 +904,12 @@ class ForkSession(Session):
     ) -> None:
         mode = SessionMode.writable
         super().__init__(connection, snapshot_id, mode=mode, changes=changes, start=start)
-        self.origin = origin
+        self._origin = origin
 
     @property
-    def _origin(self) -> SnapshotId:
-        return self.origin
+    def origin(self) -> SnapshotId:
+        """The committed snapshot that all changes, also those before the fork, are based on."""
+        return self._origin
 
     def __reduce__(self) -> Any:
         transaction = self.transaction
@@ -925,9 +947,8 @@ def _require_message(message: object) -> None:
 def _require_entries(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the metadata of a commit as a dictionary, or raise if it is not a mapping."""
     if metadata is not None and not isinstance(metadata, Mapping):
-        raise InvalidInputError(
-            f"commit metadata must be a mapping of names to JSON values, not {metadata!r:.80}",
-            kind=ErrorKind.BAD_METADATA,
+        raise InvalidTypeError(
+            f"commit metadata must be a mapping of names to JSON values, not {metadata!r:.80}"
         )
     return dict(metadata or {})
 

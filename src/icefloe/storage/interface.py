@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from itertools import islice
@@ -236,12 +235,7 @@ class Storage(ABC):
     def list_objects(
         self, settings: StorageSettings | None = None, prefix: str | None = None
     ) -> list[tuple[str, int]]:
-        """List keys and sizes as Icechunk does; deprecated, use `list_objects_metadata`."""
-        warnings.warn(
-            "Storage.list_objects is deprecated: use list_objects_metadata, or list",
-            DeprecationWarning,
-            stacklevel=2,
-        )
+        """List keys and sizes as Icechunk does; `list_objects_metadata` replaces it."""
         return [
             (info.key, info.size_bytes) for info in self.list_objects_metadata(settings, prefix)
         ]

@@ -621,7 +621,7 @@ def _stat_or_none(path: str, *, follow_symlinks: bool = False) -> os.stat_result
 
 def _require_file(file_stat: os.stat_result, key: str) -> None:
     if stat.S_ISDIR(file_stat.st_mode):
-        raise ObjectNotFoundError(f"{key}: no such object, it is a directory")
+        raise ObjectNotFoundError(f"object not found: {key} is a directory")
     if stat.S_ISLNK(file_stat.st_mode):
         raise _symlink_error(key)
     if not stat.S_ISREG(file_stat.st_mode):
@@ -687,7 +687,7 @@ def _translate_errors(operation: str, key: str) -> Iterator[None]:
 def _storage_error(operation: str, key: str, error: OSError) -> StorageError | ReadOnlyError:
     match error:
         case FileNotFoundError() | NotADirectoryError() if operation == "read":
-            return ObjectNotFoundError(f"{key}: no such object: {error}")
+            return ObjectNotFoundError(f"object not found: {key}: {error}")
         case IsADirectoryError():
             return _directory_error(key)
         case NotADirectoryError():

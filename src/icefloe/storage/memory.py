@@ -132,7 +132,7 @@ class MemoryStorage(Storage):
         with self._lock:
             stored = self._objects.get(key)
         if stored is None:
-            raise ObjectNotFoundError(f"{key}: no such object in {self.url}")
+            raise ObjectNotFoundError(f"object not found: {key} in {self.url}")
         return stored
 
     def _store(self, key: str, data: bytes | memoryview) -> Version:
