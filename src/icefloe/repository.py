@@ -641,10 +641,7 @@ class Repository:
             target = find_snapshot(refs, branch, tag, snapshot_id)
         else:
             target = find_snapshot_at(refs, branch, tag, snapshot_id, as_of)
-        referrer = None if tag is None else f"tag {tag!r}"
-        if branch is not None:
-            referrer = f"branch {branch!r}"
-        return self._open_session(target, SessionMode.readonly, None, referrer=referrer)
+        return self._open_session(target, SessionMode.readonly, None, is_named=snapshot_id is None)
 
     def to_xarray(self, group: str | None = None, **options: Any) -> xr.Dataset:
         """Open a group as an Xarray Dataset; ``options`` as in `icefloe.xarray.open_dataset`."""
@@ -664,7 +661,6 @@ class Repository:
             SessionMode.writable,
             branch,
             refs.get_session_start(),
-            referrer=f"branch {branch!r}",
         )
 
     def rearrange_session(self, branch: str) -> Session:
@@ -684,7 +680,6 @@ class Repository:
             SessionMode.rearrange,
             branch,
             refs.get_session_start(),
-            referrer=f"branch {branch!r}",
         )
 
     @contextmanager
@@ -936,14 +931,14 @@ class Repository:
         branch: str | None,
         start: SessionStart | None = None,
         *,
-        referrer: str | None,
+        is_named: bool = True,
     ) -> Session:
-        """Open a session; ``referrer`` is the branch or tag that has the snapshot, if any."""
+        """Open a session; ``is_named`` says that a branch or tag has the snapshot."""
         connection = self._connection
         try:
-            tree = connection.assets.require_tree(snapshot_id, referrer=referrer)
+            tree = connection.assets.require_tree(snapshot_id)
         except SnapshotNotFoundError:
-            if referrer is None:
+            if not is_named:
                 raise
             # The session opens, as in Icechunk, so that its branch can be reset; reading it raises.
         else:
