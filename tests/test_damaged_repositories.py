@@ -94,23 +94,24 @@ def test_missing_files(generation: str) -> None:
     key = "g/big/c/0"
 
     session = Repository.open(copy_without(generation, kinds["chunks"])).readonly_session("main")
-    problem = rf"^{kinds['chunks']}.*chunk \[0\] of /g/big according to {kinds['manifests']}"
+    problem = rf"{kinds['chunks']}.*chunk \[0\] of /g/big according to {kinds['manifests']}"
     with pytest.raises(ObjectNotFoundError, match=problem):
         session.store.get_sync(key)
     assert not asyncio.run(session.store.exists("g/big/c/9"))
 
     session = Repository.open(copy_without(generation, kinds["manifests"])).readonly_session("main")
-    problem = rf"^{kinds['manifests']}.*has chunks of /g/big according to {kinds['snapshots']}"
+    problem = rf"{kinds['manifests']}.*has chunks of /g/big according to {kinds['snapshots']}"
     with pytest.raises(ObjectNotFoundError, match=problem):
         session.store.get_sync(key)
     with pytest.raises(ObjectNotFoundError, match=problem):
         list(session.transaction.fetch_chunk_refs(Path("/g/big")))
 
     repository = Repository.open(copy_without(generation, kinds["snapshots"]))
-    with pytest.raises(SnapshotNotFoundError, match="; branch 'main' refers to it"):
-        repository.readonly_session("main")
-    with pytest.raises(SnapshotNotFoundError, match="; tag 't' refers to it"):
-        repository.readonly_session(tag="t")
+    lost = repository.lookup_branch("main")
+    with pytest.raises(ObjectNotFoundError, match=f"{kinds['snapshots']}{lost}"):
+        repository.readonly_session("main").store.get_sync(key)
+    with pytest.raises(SnapshotNotFoundError, match=lost):
+        repository.readonly_session(snapshot_id=lost)
 
 
 def test_short_chunk_files(generation: str) -> None:

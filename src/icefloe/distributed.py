@@ -80,6 +80,7 @@ def _merge_pair(fork: ForkSession, *others: ForkSession) -> ForkSession:
         fork.transaction.base_id,
         origin=fork.origin,
         changes=fork.transaction.copy_changes(),
+        start=fork.start,
     )
     merged.merge(*others)
     return merged

@@ -51,6 +51,7 @@ class ErrorKind(StrEnum):
     REPO_INFO_UPDATED = "repo-info-updated"
     UPDATE_ATTEMPTS_EXHAUSTED = "update-attempts-exhausted"
     GC_DELETES_FAILING = "gc-deletes-failing"
+    COLLECTION_RUNNING = "collection-running"
     COLLECTED_BEFORE_COMMIT = "collected-before-commit"
     # not found
     NODE_NOT_FOUND = "node-not-found"
@@ -140,6 +141,7 @@ class ErrorKind(StrEnum):
     INVALID_OBJECT_SIZE = "invalid-object-size"
     PRECONDITION_FAILED = "precondition-failed"
     PERMISSION_DENIED = "permission-denied"
+    DISK_FULL = "disk-full"
     OUTCOME_UNKNOWN = "outcome-unknown"
     # format
     SERIALIZATION = "serialization"

@@ -54,6 +54,7 @@ from icefloe.refs.store_root import (
 from icefloe.session import Session
 from icefloe.session.connection import connect
 from icefloe.snapshots import AncestryGraph, ManifestFileInfo, SnapshotInfo
+from icefloe.storage.clock import correct_limit
 from icefloe.storage.interface import Storage
 from icefloe.storage.places import HttpPlace
 from icefloe.transaction.preload import start_preload
@@ -640,10 +641,7 @@ class Repository:
             target = find_snapshot(refs, branch, tag, snapshot_id)
         else:
             target = find_snapshot_at(refs, branch, tag, snapshot_id, as_of)
-        referrer = None if tag is None else f"tag {tag!r}"
-        if branch is not None:
-            referrer = f"branch {branch!r}"
-        return self._open_session(target, SessionMode.readonly, None, referrer=referrer)
+        return self._open_session(target, SessionMode.readonly, None, is_named=snapshot_id is None)
 
     def to_xarray(self, group: str | None = None, **options: Any) -> xr.Dataset:
         """Open a group as an Xarray Dataset; ``options`` as in `icefloe.xarray.open_dataset`."""
@@ -663,7 +661,6 @@ class Repository:
             SessionMode.writable,
             branch,
             refs.get_session_start(),
-            referrer=f"branch {branch!r}",
         )
 
     def rearrange_session(self, branch: str) -> Session:
@@ -683,7 +680,6 @@ class Repository:
             SessionMode.rearrange,
             branch,
             refs.get_session_start(),
-            referrer=f"branch {branch!r}",
         )
 
     @contextmanager
@@ -740,9 +736,10 @@ class Repository:
         -------
             The ids of the expired snapshots; with spec version 1, may include tips that are kept.
         """
+        limit = require_time_zone("older_than", older_than)
         expired_ids = self._connection.refs.expire_snapshots(
             ExpirationPolicy(
-                require_time_zone("older_than", older_than),
+                correct_limit(self._connection.storage, limit),
                 delete_expired_branches,
                 delete_expired_tags,
             ),
@@ -771,9 +768,11 @@ class Repository:
     ) -> GCSummary:
         """Delete the files that are not reachable from any branch or tag.
 
-        Sessions that began before ``delete_object_older_than`` and commit later may lose files,
-        because nothing refers to the files of a session until it commits. Commits of newer sessions
-        are safe.
+        Choose a time before the start of every session that may still commit: nothing refers to the
+        files of a session until it commits, so older ones are deleted. The commit then fails.
+        Except in spec version 2, a commit notices that only ten minutes after the start of its
+        session, so the time should be at least that long ago. Commits of newer sessions are safe.
+        If this machine's clock is ahead of the storage's, the time is moved back by the difference.
 
         Parameters
         ----------
@@ -932,14 +931,14 @@ class Repository:
         branch: str | None,
         start: SessionStart | None = None,
         *,
-        referrer: str | None,
+        is_named: bool = True,
     ) -> Session:
-        """Open a session; ``referrer`` is the branch or tag that has the snapshot, if any."""
+        """Open a session; ``is_named`` says that a branch or tag has the snapshot."""
         connection = self._connection
         try:
-            tree = connection.assets.require_tree(snapshot_id, referrer=referrer)
+            tree = connection.assets.require_tree(snapshot_id)
         except SnapshotNotFoundError:
-            if referrer is None:
+            if not is_named:
                 raise
             # The session opens, as in Icechunk, so that its branch can be reset; reading it raises.
         else:

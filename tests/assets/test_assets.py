@@ -53,7 +53,7 @@ def test_chunks() -> None:
 def test_caches_that_are_too_small_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """Once for snapshots and once for manifests, with the setting to change."""
     storage = local_filesystem_storage(GOLDEN.repository)
-    assets = Assets(storage, V2, CachingConfig(num_snapshot_nodes=0, num_chunk_refs=0))
+    assets = Assets(storage, V2, CachingConfig(num_snapshot_nodes=1, num_chunk_refs=1))
     for name in ("snapshots", "manifests"):
         for file in (path for path in GOLDEN.files() if name in path.parts):
             if name == "snapshots":

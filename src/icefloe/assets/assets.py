@@ -220,18 +220,14 @@ class Assets:
         """Fetch a snapshot and index its nodes."""
         return self._trees.get(snapshot_id, lambda: Tree(self._fetch_snapshot(snapshot_id)))
 
-    def require_tree(self, snapshot_id: SnapshotId, *, referrer: str | None = None) -> Tree:
-        """Like `fetch_tree`, but raise `SnapshotNotFoundError` if the snapshot does not exist.
-
-        The error names the ``referrer`` that refers to the snapshot, if any.
-        """
+    def require_tree(self, snapshot_id: SnapshotId) -> Tree:
+        """Like `fetch_tree`, but raise `SnapshotNotFoundError` if the snapshot does not exist."""
         try:
             return self.fetch_tree(snapshot_id)
         except ObjectNotFoundError as error:
-            problem = f"there is no snapshot {snapshot_id} in {self.storage.url}"
-            if referrer is not None:
-                problem += f"; {referrer} refers to it: it was lost, or {referrer} is damaged"
-            raise SnapshotNotFoundError(problem) from error
+            raise SnapshotNotFoundError(
+                f"there is no snapshot {snapshot_id} in {self.storage.url}"
+            ) from error
 
     def fetch_snapshot(self, snapshot_id: SnapshotId) -> Snapshot:
         """Fetch a snapshot."""

@@ -17,7 +17,8 @@ V = TypeVar("V")
 class Cache(Generic[K, V]):
     """LRU cache of at most ``max_bytes``; ``size_of`` returns the size of a value in bytes.
 
-    ``report_too_large`` is called once, with the first value that does not fit.
+    ``report_too_large`` is called once, with the first value that does not fit, unless the cache is
+    off.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Cache(Generic[K, V]):
         size = self._size_of(value)
         if size > self._max_bytes:
             report, self._report_too_large = self._report_too_large, None
-            if report is not None:
+            if report is not None and self._max_bytes:  # else it is meant to keep nothing
                 report(value)
             return
         with self._lock:

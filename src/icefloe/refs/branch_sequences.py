@@ -228,6 +228,8 @@ class BranchSequences(Refs):
             current,
             was_newest=lambda _: self._is_in_history(branch, snapshot),
         )
+        if check is not None:
+            check.confirm(lambda: self.reset_branch(branch, parent, expected=snapshot.id))
 
     def add_snapshot(
         self,

@@ -218,6 +218,8 @@ class RefFiles(Refs):
         except OutcomeUnknownError:
             if not self._is_in_history(branch, snapshot.id):
                 raise
+        if check is not None:
+            check.confirm(lambda: self.reset_branch(branch, parent, expected=snapshot.id))
 
     def add_snapshot(
         self,

@@ -40,10 +40,11 @@ from icefloe.model.chunk_payload import ChunkRef, InlineChunk
 from icefloe.model.config import RepositoryConfig
 from icefloe.model.manifest_config import ManifestConfig
 from icefloe.model.path import Path
-from icefloe.refs.commit_check import CommitCheck, SessionStart
+from icefloe.refs.commit_check import UNKNOWN_START, CommitCheck, SessionStart
 from icefloe.session.commit_policy import NO_POLICY
 from icefloe.session.written_files import require_written_files
 from icefloe.storage.backoff import compute_backoff_s
+from icefloe.storage.clock import require_no_lead
 from icefloe.transaction import overlay
 from icefloe.transaction.adopted import add_adopted_chunks
 from icefloe.transaction.change_columns import gather_changes
@@ -119,8 +120,7 @@ class Session:
     ) -> None:
         self.connection = connection
         self.transaction = connection.begin_transaction(snapshot_id, changes)
-        # It is unknown how old the changes of another process are.
-        self._start = start or SessionStart(time_s=0 if changes else time.time())
+        self.start = start or (UNKNOWN_START if changes else SessionStart())
         self._mode = mode
         self._branch = branch
 
@@ -439,6 +439,8 @@ class Session:
                 self._require_fork_point(fork)
                 fork_point = fork.connection.begin_transaction(fork.transaction.base_id)
                 merge_changes(self.transaction, fork_point, changed, on_chunk_conflict)
+                # A fork of an earlier session at the same snapshot may have older files.
+                self.start = self.start.combine(fork.start)
 
     # -- commits
 
@@ -569,11 +571,15 @@ class Session:
         for links in refs.iter_links(tip):
             if links.id == self.transaction.base_id:
                 break
-            newer.append(links)
+            after_base = links.trim_logs(self.transaction.base_id)
+            newer.append(after_base)
+            if after_base is not links:
+                break  # the base expired, but its log and those of newer commits remain
         else:
             raise ConflictError(
                 f"branch {branch!r} no longer contains snapshot {self.snapshot_id}, which this "
-                "session is based on: it was reset or amended; start a new session",
+                "session is based on: the branch was reset or amended, or the snapshot expired; "
+                "start a new session",
                 expected_parent=self.snapshot_id,
                 actual_parent=str(tip),
             )
@@ -653,7 +659,7 @@ class Session:
                 flushed = self._flush("fork", {}, parent_id=base_id, with_log=False)
                 base_id = flushed.tree.snapshot.id
                 self.transaction.changes.fork_points.add(base_id)
-        return ForkSession(self.connection, base_id, origin=self.origin)
+        return ForkSession(self.connection, base_id, origin=self.origin, start=self.start)
 
     # -- implementation
 
@@ -691,7 +697,7 @@ class Session:
         # All arguments are valid: nothing was written before this point.
         self.transaction.finish_chunks()
         self.transaction.number_new_nodes()
-        return self._flusher.flush(
+        flushed = self._flusher.flush(
             self.transaction.base,
             self.transaction.changes,
             message=message,
@@ -704,6 +710,11 @@ class Session:
             merge_manifests=policy.merge_manifests,
             write_log=policy.write_log,
         )
+        layout = self.connection.generation.layout
+        require_no_lead(
+            self.connection.storage, layout.snapshots.format_key(flushed.tree.snapshot.id)
+        )
+        return flushed
 
     def _amend(
         self, branch: str, message: str, metadata: Mapping[str, Any], *, rewrite: bool
@@ -741,7 +752,8 @@ class Session:
     def _make_check(self, flushed: FlushResult) -> CommitCheck:
         transaction = self.transaction
         return CommitCheck(
-            self._start,
+            self.connection.storage,
+            self.start,
             lambda: require_written_files(
                 self.connection.assets,
                 transaction.changes,
@@ -888,8 +900,10 @@ class ForkSession(Session):
         *,
         origin: SnapshotId,
         changes: ChangeSet | None = None,
+        start: SessionStart | None = None,
     ) -> None:
-        super().__init__(connection, snapshot_id, mode=SessionMode.writable, changes=changes)
+        mode = SessionMode.writable
+        super().__init__(connection, snapshot_id, mode=mode, changes=changes, start=start)
         self._origin = origin
 
     @property
@@ -900,7 +914,8 @@ class ForkSession(Session):
     def __reduce__(self) -> Any:
         transaction = self.transaction
         changes = transaction.copy_changes()
-        return _unpickle_fork, (self.connection, transaction.base_id, self.origin, changes)
+        base_id = transaction.base_id
+        return _unpickle_fork, (self.connection, base_id, self.origin, changes, self.start)
 
 
 def _unpickle_reader(connection: Connection, snapshot_id: SnapshotId) -> Session:
@@ -908,9 +923,13 @@ def _unpickle_reader(connection: Connection, snapshot_id: SnapshotId) -> Session
 
 
 def _unpickle_fork(
-    connection: Connection, snapshot_id: SnapshotId, origin: SnapshotId, changes: ChangeSet
+    connection: Connection,
+    snapshot_id: SnapshotId,
+    origin: SnapshotId,
+    changes: ChangeSet,
+    start: SessionStart,
 ) -> ForkSession:
-    return ForkSession(connection, snapshot_id, origin=origin, changes=changes)
+    return ForkSession(connection, snapshot_id, origin=origin, changes=changes, start=start)
 
 
 def _require_message(message: object) -> None:

@@ -12,6 +12,7 @@ not have succeeded), `ReadOnlyError`, and `StorageError` for everything else.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from itertools import islice
@@ -280,6 +281,24 @@ class Storage(ABC):
     @abstractmethod
     def head(self, key: str) -> ObjectInfo:
         """Fetch the metadata of one object; one request."""
+
+    def read_clock(self, fresh_key: str | None = None) -> datetime:
+        """Return the current time of the clock that dates new objects.
+
+        Parameters
+        ----------
+        fresh_key
+            Object that was written just now; then this is one request. Without it, a temporary
+            object is written and deleted, three requests.
+        """
+        if fresh_key is not None:
+            return self.head(fresh_key).last_modified
+        key = f"clock.{secrets.token_hex(10)}"
+        self.put(key, b"")
+        try:
+            return self.head(key).last_modified
+        finally:
+            self.delete_many([key])
 
     @abstractmethod
     def copy(self, source: str, target: str) -> None:

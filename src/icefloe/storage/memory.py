@@ -118,6 +118,9 @@ class MemoryStorage(Storage):
     def head(self, key: str) -> ObjectInfo:
         return self._get_object(key).info
 
+    def read_clock(self, fresh_key: str | None = None) -> datetime:  # noqa: ARG002
+        return datetime.now(UTC)
+
     def copy(self, source: str, target: str) -> None:
         validate_key(target)
         data = self._get_object(source).data

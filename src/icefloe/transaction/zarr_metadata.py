@@ -80,7 +80,7 @@ def _parse_array(document: dict[str, Any], key: str, generation: Generation) -> 
             if generation is V1:
                 reason = "Non-regular chunk grids are not supported in icechunk format version 1"
                 message = f"{reason}: {message}"
-            raise InvalidInputError(message, kind=ErrorKind.BAD_METADATA)
+            raise InvalidInputError(message, kind=ErrorKind.BAD_METADATA) from error
         dimensions = _parse_rectilinear(shape, settings.get("chunk_shapes"), key)
     else:
         raise _array_error(
