@@ -20,6 +20,7 @@ __all__ = ["commands"]
 
 # The values are the names in lower case.
 OnError = StrEnum("OnError", ["RAISE", "SKIP"])
+Changed = StrEnum("Changed", ["STOP", "KEEP"])
 Order = StrEnum("Order", ["GIVEN", "COORDINATES"])
 Format = StrEnum("Format", ["ZARR", "PARQUET"])
 Method = StrEnum("Method", ["MEAN", "SUM", "MIN", "MAX", "MODE", "NEAREST"])
@@ -212,6 +213,9 @@ def append(
             help="Refer to the files or copy them; by default like the existing data.",
         ),
     ] = None,
+    changed: Annotated[
+        Changed, typer.Option(help="Files in the group that changed since: stop, or keep the data.")
+    ] = Changed.STOP,
     on_error: _OnErrorOption = OnError.RAISE,
     drop: _Drop = None,
     containers: Containers = None,
@@ -232,6 +236,7 @@ def append(
         dim=dim,
         group=group,
         virtual=virtual,
+        changed=changed.value,
         on_error=on_error.value,
         parse_options=_make_parse_options(drop),
     )

@@ -17,7 +17,7 @@ from icefloe.pipeline.jobs.rechunk import rechunk
 from icefloe.pipeline.jobs.virtualize import virtualize
 from icefloe.pipeline.opening import open_repository
 from icefloe.pipeline.options import CommitOptions, RunOptions
-from icefloe.pipeline.report import Failure, JobFailedError, Plan, Report
+from icefloe.pipeline.report import Failure, JobFailedError, Plan, Report, SourcesChangedError
 
 __all__ = [
     "CommitOptions",
@@ -29,6 +29,7 @@ __all__ = [
     "Plan",
     "Report",
     "RunOptions",
+    "SourcesChangedError",
     "append",
     "compact",
     "compute",

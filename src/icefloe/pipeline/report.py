@@ -100,6 +100,8 @@ class Report:
         External files that the commit no longer needs.
     rows
         The number of exported rows.
+    notes
+        What the job noticed, such as changes that it cannot detect.
     """
 
     job: str
@@ -112,12 +114,16 @@ class Report:
     left_out: tuple[Failure, ...] = field(default=())
     released: tuple[str, ...] = ()
     rows: int = 0
+    notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as a JSON object."""
         return asdict(self)
 
     def __str__(self) -> str:
+        return "\n".join([self._format_result(), *(f"note: {note}" for note in self.notes)])
+
+    def _format_result(self) -> str:
         if self.snapshot_id is None:
             return f"{self.job}: nothing to do"
         if self.job == "export":
@@ -169,6 +175,17 @@ class JobFailedError(IcefloeError):
             f"{self.job}: nothing was {verb}, {count} failed:\n"
             f"{_format_failures(self.failures, max_shown)}\n"
             + (self.remedy or 'fix them, or exclude them with on_error="skip"')
+        )
+
+
+class SourcesChangedError(JobFailedError):
+    """Files changed since they were added to the group; lists all of them."""
+
+    def _format_message(self, max_shown: int) -> str:
+        return (
+            f"{self.job}: nothing was committed, {format_count(len(self.failures), 'source')} "
+            f"changed since they were added:\n{_format_failures(self.failures, max_shown)}\n"
+            'keep the stored values with changed="keep" (--changed keep)'
         )
 
 

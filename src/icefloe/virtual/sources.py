@@ -134,13 +134,6 @@ class OpenSource:
         prefix = f"{self.key}/"
         return ((info.key[len(prefix) :], info) for info in self.storage.list(prefix))
 
-    def fetch_size(self) -> int:
-        """Fetch the size of a file or the total size of a directory; 0 if neither exists."""
-        info = self.fetch_info()
-        if info is not None and info.size_bytes is not None:
-            return info.size_bytes
-        return sum(file.size_bytes for _, file in self.list_tree())
-
     def open_child(self, name: str) -> OpenSource:
         """Return a file or directory below this directory."""
         path = None if self.path is None else f"{self.path}/{name}"

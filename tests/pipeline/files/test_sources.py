@@ -12,8 +12,9 @@ import pytest
 
 import icefloe
 from icefloe.errors import InvalidInputError
-from icefloe.pipeline.files.source_files import fetch_sizes, find_sized_sources, find_sources
+from icefloe.pipeline.files.source_files import find_sources, find_versioned_sources
 from icefloe.pipeline.files.source_record import describe_sources, read_known_sources
+from icefloe.pipeline.files.source_versions import fetch_versions
 from icefloe.pipeline.jobs.ingest import ingest
 from icefloe.pipeline.jobs.virtualize import virtualize
 from icefloe.pipeline.report import Report
@@ -129,8 +130,8 @@ def test_what_a_commit_records_names_every_source(urls: list[str], tmp_path: Pat
     record = {"job": "append", "group": "/g", "sources": describe_sources(urls)}
     session.commit("work", {"icefloe": record}, allow_empty=True)
     session = repository.writable_session("main")
-    assert read_known_sources(repository, session, "/g") == set(urls)
-    assert read_known_sources(repository, session, "/") == set()
+    assert read_known_sources(repository, session, "/g").keys() == set(urls)
+    assert not read_known_sources(repository, session, "/")
 
 
 @pytest.mark.parametrize("record", [[1, 2], "x", None, {}, {"prefix": 1, "names": 2}])
@@ -142,7 +143,7 @@ def test_what_is_no_record_names_no_source(record: Any, tmp_path: Path) -> None:
         told = {"job": job, "group": "/", "sources": sources}
         session.commit("work", {"icefloe": told}, allow_empty=True)
     session = repository.writable_session("main")
-    assert read_known_sources(repository, session, "/") == {"s3://bucket/a.nc"}
+    assert read_known_sources(repository, session, "/").keys() == {"s3://bucket/a.nc"}
 
 
 def test_files_on_the_platform_of_the_repository_need_no_configuration(
@@ -197,10 +198,12 @@ def test_a_pattern_may_begin_at_the_root_of_a_bucket(s3_server: S3Server, tmp_pa
     root = f"s3://{s3_server.bucket}"
     sizes = [path.stat().st_size for path in paths]
     urls = [f"{root}/{name}" for name in names]
-    assert find_sized_sources(f"{root}/{own}*.nc", session) == {urls[0]: sizes[0]}
-    every = dict(zip(urls, sizes, strict=True))
-    assert find_sized_sources(f"{root}/**/{own}-*.nc", session) == every
-    assert fetch_sizes(find_sized_sources(urls, session), session) == every
+    every = fetch_versions(find_versioned_sources(urls, session), session)
+    assert [version and version.size_bytes for version in every.values()] == sizes
+    assert find_versioned_sources(f"{root}/{own}*.nc", session) == {urls[0]: every[urls[0]]}
+    assert find_versioned_sources(f"{root}/**/{own}-*.nc", session) == every
+    folders = find_versioned_sources(f"{root}/dee[p]", session)
+    assert folders == fetch_versions(dict.fromkeys(folders), session)
     virtualize(None, repository, f"{root}/**/{own}-*.nc")
     assert_same(dataset(repository), files_dataset(paths))
 
@@ -208,9 +211,12 @@ def test_a_pattern_may_begin_at_the_root_of_a_bucket(s3_server: S3Server, tmp_pa
 def test_a_folder_is_as_large_as_what_is_in_it(folder: Path, session: icefloe.Session) -> None:
     for name in ("deep/d.nc", "deep/er/e.nc"):
         (folder / name).write_bytes(b"12345")
-    found = find_sized_sources([folder / "de*", folder / "a.nc", folder / "gone"], session)
-    sizes = {folder / "deep": 10, folder / "a.nc": 0, folder / "gone": 0}
-    assert fetch_sizes(found, session) == {path.as_uri(): size for path, size in sizes.items()}
+    found = find_versioned_sources([folder / "de*", folder / "a.nc", folder / "gone"], session)
+    sizes = {folder / "deep": 10, folder / "a.nc": 0, folder / "gone": None}
+    assert {
+        url: version and version.size_bytes
+        for url, version in fetch_versions(found, session).items()
+    } == {path.as_uri(): size for path, size in sizes.items()}
     assert not (folder / "gone").exists()
 
 

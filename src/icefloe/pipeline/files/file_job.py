@@ -13,14 +13,27 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from icefloe.errors import AlreadyExistsError, ErrorKind, FilesDisagreeError, RebaseFailedError
+from icefloe.model.chunk_payload import ETag
 from icefloe.pipeline.argument_errors import argument_error
 from icefloe.pipeline.arrays.nodes import parse_path
 from icefloe.pipeline.files import file_checks, static_arrays
 from icefloe.pipeline.files.mismatched_chunks import unify_chunks
-from icefloe.pipeline.files.source_files import fetch_sizes, find_sized_sources
-from icefloe.pipeline.files.source_record import describe_sources, read_known_sources, store_sources
+from icefloe.pipeline.files.source_files import find_versioned_sources
+from icefloe.pipeline.files.source_record import (
+    KnownSource,
+    describe_sources,
+    read_known_sources,
+    store_sources,
+)
+from icefloe.pipeline.files.source_versions import SourceVersion, fetch_versions
 from icefloe.pipeline.files.staged_refs import FileInterner, ParsedFile, ParseFiles, delete_staged
-from icefloe.pipeline.report import Failure, JobFailedError, format_bytes, format_count
+from icefloe.pipeline.report import (
+    Failure,
+    JobFailedError,
+    SourcesChangedError,
+    format_bytes,
+    format_count,
+)
 from icefloe.pipeline.run import JobRun
 from icefloe.session import Session, contents
 from icefloe.storage.backoff import compute_backoff_s
@@ -44,6 +57,7 @@ if TYPE_CHECKING:
 
 OnError: TypeAlias = Literal["raise", "skip"]
 Order: TypeAlias = Literal["given", "coordinates"]
+Changed: TypeAlias = Literal["stop", "keep"]
 WriteFiles: TypeAlias = "Callable[[JobRun, CombinedFiles], CommitPolicy]"
 FindMismatches: TypeAlias = "Callable[[Session, VirtualDataset], Iterable[Disagreement]]"
 Check: TypeAlias = "Callable[[Sequence[ParsedFile]], Iterable[Disagreement]]"
@@ -82,6 +96,7 @@ class FileOptions:
     on_error: OnError
     parse_options: Mapping[str, Any]
     append: bool
+    changed: Changed = "stop"
 
     @classmethod
     def of(
@@ -93,11 +108,13 @@ class FileOptions:
         parse_options: Mapping[str, Any] | None,
         *,
         append: bool,
+        changed: Changed = "stop",
     ) -> FileOptions:
         """Check arguments; raise `InvalidInputError` if one is invalid."""
         names = (dims,) if isinstance(dims, str) else tuple(dims)
         require_one_of("order", order, (None, "given", "coordinates"))
         require_one_of("on_error", on_error, ("raise", "skip"))
+        require_one_of("changed", changed, ("stop", "keep"))
         if not names or len(set(names)) < len(names):
             raise argument_error(
                 f"dims={names!r}: expected one or more different dimensions to combine along"
@@ -111,6 +128,7 @@ class FileOptions:
             on_error=on_error,
             parse_options=dict(parse_options or {}),
             append=append,
+            changed=changed,
         )
 
     @property
@@ -159,17 +177,19 @@ class FileJob:
             if (earlier := run.find_earlier_result()) is not None:
                 return earlier
             self._require_group(run.session)
-            urls = self._find_new_sources(run)
+            found = self._find_sources(run)
+            urls = found.new
             if run.dry_run:
                 return self._plan(run, urls)
             if not urls:
-                return run.report_nothing()
+                return replace(run.report_nothing(), notes=found.notes)
             new = self._parse(run, [url for url in urls if url not in parsed])
             staged += (file for file in new.values() if isinstance(file, ParsedFile))
             parsed |= new
             combined = self._combine(run, [parsed[url] for url in urls])
             try:
                 policy = write(run, combined)
+                self._require_unchanged(run, combined.files)
             except JobFailedError as error:
                 damaged = {
                     failure.source: failure
@@ -181,7 +201,7 @@ class FileJob:
                 parsed.update(damaged)
                 continue
             try:
-                return self._commit(run, combined, policy)
+                return self._commit(run, combined, policy, found)
             except RebaseFailedError:
                 if not self.files.append or attempt + 1 == _MAX_ATTEMPTS:
                     raise
@@ -213,23 +233,35 @@ class FileJob:
                 f"{path} is an array; expected a group", kind=ErrorKind.NODE_ALREADY_EXISTS
             )
 
-    def _find_new_sources(self, run: JobRun) -> dict[str, int | None]:
-        """Return the files that are not yet in the group, with sizes if known."""
-        sizes = find_sized_sources(self.sources, run.session)
-        known = self._read_known_sources(run)
-        return {url: size for url, size in sizes.items() if url not in known}
-
-    def _read_known_sources(self, run: JobRun) -> set[str]:
+    def _find_sources(self, run: JobRun) -> _FoundSources:
+        """Find the files that are not yet in the group; raise if files in it changed."""
+        versions = find_versioned_sources(self.sources, run.session)
         if not self.files.append:
-            return set()
-        return read_known_sources(run.repository, run.session, parse_path(self.files.group).value)
+            return _FoundSources(versions, {}, ())
+        group = parse_path(self.files.group).value
+        known = read_known_sources(run.repository, run.session, group)
+        new = {url: version for url, version in versions.items() if url not in known}
+        if self.files.changed == "keep":
+            return _FoundSources(new, known, ())
+        added = {url: known[url].version for url in versions if url in known}
+        current = fetch_versions(
+            {url: versions[url] for url, version in added.items() if version is not None},
+            run.session,
+        )
+        changed = list(_find_changed(added, current))
+        if changed:
+            raise SourcesChangedError(run.name, changed)
+        num_unknown = len(added) - len(current)
+        notes = (_format_unknown(num_unknown),) if num_unknown else ()
+        return _FoundSources(new, known, notes)
 
-    def _plan(self, run: JobRun, urls: Mapping[str, int | None]) -> Plan:
+    def _plan(self, run: JobRun, urls: Mapping[str, SourceVersion | None]) -> Plan:
         """Estimate the work from the sizes of files, without reading them."""
         if not urls:
             return run.plan(["nothing to do: all files are in the repository"], 0)
-        sizes = fetch_sizes(urls, run.session)
-        total = sum(sizes.values())
+        versions = fetch_versions(urls, run.session)
+        sizes = [version.size_bytes for version in versions.values() if version is not None]
+        total = sum(sizes)
         steps = [
             f"parse {format_count(len(urls), 'file')}, {format_bytes(total)} in total",
             f"check that they fit together along {', '.join(self.files.dims)}",
@@ -238,8 +270,8 @@ class FileJob:
         parsing = len(self.group_files(run, list(urls)))
         if not self.copies:
             # Parsing fetches small files whole, and about one request from each large file.
-            fetched = sum(min(size, SINGLE_REQUEST_BYTES) for size in sizes.values())
-            largest = max(sizes.values())
+            fetched = sum(min(size, SINGLE_REQUEST_BYTES) for size in sizes)
+            largest = max(sizes, default=0)
             peak = largest if largest <= SINGLE_REQUEST_BYTES else min(largest, MAX_CACHED_BYTES)
             return run.plan(steps, parsing, bytes_read=fetched, task_bytes=peak, is_estimate=True)
         return run.plan(
@@ -357,14 +389,17 @@ class FileJob:
         require_dims(marked, self.files.dims)
         return marked[0] if len(marked) == 1 else combine(marked, self.files.dims, order=order)
 
-    def _commit(self, run: JobRun, combined: CombinedFiles, policy: CommitPolicy) -> Report:
+    def _commit(
+        self, run: JobRun, combined: CombinedFiles, policy: CommitPolicy, found: _FoundSources
+    ) -> Report:
         group = self.files.group
         urls = [file.url for file in combined.files]
         if not self.files.append:
             static_arrays.store_digests(
                 run.session, group, combined.files[0], frozenset(self.files.dims)
             )
-        store_sources(run.session, group, [*self._read_known_sources(run), *urls])
+        added = {file.url: _describe_source(file, self.files.dim) for file in combined.files}
+        store_sources(run.session, group, {**found.known, **added})
         about: dict[str, Any] = {
             "group": parse_path(group).value,
             "sources": describe_sources(urls),
@@ -376,7 +411,63 @@ class FileJob:
         report = run.commit(summary, about=about, policy=policy)
         if not report.is_new:
             return report
-        return replace(report, files=len(combined.files), left_out=tuple(combined.left_out))
+        return replace(
+            report,
+            files=len(combined.files),
+            left_out=tuple(combined.left_out),
+            notes=found.notes,
+        )
+
+    def _require_unchanged(self, run: JobRun, files: Iterable[ParsedFile]) -> None:
+        """Raise if a file changed while the job read it."""
+        # The chunks of other files are read on condition that the ETag is the same.
+        parsed = {file.url: file.version for file in files if not self._has_etag(file)}
+        current = fetch_versions(dict.fromkeys(parsed), run.session)
+        reason = "changed while it was read: run the job again when nothing writes to it"
+        changed = [Failure(item.source, reason) for item in _find_changed(parsed, current)]
+        if changed:
+            raise JobFailedError(run.name, changed)
+
+    def _has_etag(self, file: ParsedFile) -> bool:
+        (source,) = file.dataset.sources
+        return isinstance(source.checksum(self.files.parse_options.get("checksum", "auto")), ETag)
+
+
+@dataclass(frozen=True, slots=True)
+class _FoundSources:
+    """The sources of a job that are not in the group, those that are, and notes for the report."""
+
+    new: dict[str, SourceVersion | None]
+    known: dict[str, KnownSource]
+    notes: tuple[str, ...]
+
+
+def _find_changed(
+    old: Mapping[str, SourceVersion | None], current: Mapping[str, SourceVersion | None]
+) -> Iterator[Failure]:
+    """Find files whose current version is not the old one; skip those without an old version."""
+    for url, version in current.items():
+        before = old[url]
+        if before is None or version == before:
+            continue
+        reason = "does not exist anymore" if version is None else before.describe_change(version)
+        yield Failure(url, reason)
+
+
+def _describe_source(file: ParsedFile, dim: str) -> KnownSource:
+    lengths = (
+        array.shape[array.dimension_names.index(dim)]
+        for array in file.dataset.arrays.values()
+        if dim in array.dimension_names
+    )
+    return KnownSource(file.version, next(lengths, None))
+
+
+def _format_unknown(count: int) -> str:
+    return (
+        f"{format_count(count, 'file')} {'was' if count == 1 else 'were'} added without a record "
+        "of size and modification time, so changes cannot be detected"
+    )
 
 
 def require_one_of(name: str, value: Any, allowed: tuple[Any, ...]) -> None:

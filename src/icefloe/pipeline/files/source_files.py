@@ -6,25 +6,22 @@ import glob
 import os
 import re
 import reprlib
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.pipeline.argument_errors import argument_error
+from icefloe.pipeline.files.source_versions import SourceVersion
 from icefloe.storage.urls import require_shareable
 from icefloe.virtual.sources import Sources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from icefloe.session import Session
 
 _WILDCARD: Final = re.compile(r"[*?\[]")
 _GLOB: Final = re.compile(r"\*\*/|\*\*|\*|\?|\[!?[^]/]+\]|.", re.DOTALL)
-_REQUESTS: Final = 32
-"""Concurrent requests for file sizes."""
-
 _COLUMNS: Final = ("url", "path", "source", "location")
 
 
@@ -45,7 +42,7 @@ def find_sources(sources: Any, session: Session) -> list[str]:
     InvalidInputError
         If there are no sources, a pattern has no match, or a table has none of the columns.
     """
-    return list(find_sized_sources(sources, session))
+    return list(find_versioned_sources(sources, session))
 
 
 def read_source_table(path: str) -> list[str]:
@@ -66,24 +63,10 @@ def read_source_table(path: str) -> list[str]:
     return _read_names(table)
 
 
-def fetch_sizes(known_sizes: Mapping[str, int | None], session: Session) -> dict[str, int]:
-    """Return the sizes of all files; fetch those that are None.
+def find_versioned_sources(sources: Any, session: Session) -> dict[str, SourceVersion | None]:
+    """Return the URLs of all source files, as `find_sources` does, with their versions.
 
-    The size of a directory, such as a Zarr store, is the sum of its objects; a missing file has
-    size 0.
-    """
-    opener = Sources.of(session.connection.virtual)
-    unknown = [url for url, size in known_sizes.items() if size is None]
-    with ThreadPoolExecutor(_REQUESTS) as pool:
-        sizes = list(pool.map(lambda url: opener.open(url).fetch_size(), unknown))
-    fetched = dict(zip(unknown, sizes, strict=True))
-    return {url: fetched[url] if size is None else size for url, size in known_sizes.items()}
-
-
-def find_sized_sources(sources: Any, session: Session) -> dict[str, int | None]:
-    """Return the URLs of all source files, as `find_sources` does, with their sizes in bytes.
-
-    Matches in an object store have the size that its listing reports; other sizes are None.
+    Matches in an object store have the version that its listing reports; others are None.
     """
     opener = Sources.of(session.connection.virtual)
     matches = {name: _expand_pattern(name, opener) for name in _list_names(sources)}
@@ -95,11 +78,11 @@ def find_sized_sources(sources: Any, session: Session) -> dict[str, int | None]:
             f"no file matches {', '.join(unmatched)}: check the spelling",
             kind=ErrorKind.OBJECT_NOT_FOUND,
         )
-    sizes: dict[str, int | None] = {}
+    versions: dict[str, SourceVersion | None] = {}
     for urls in matches.values():
-        for url, size in urls.items():
-            sizes.setdefault(opener.open(url).url, size)
-    return sizes
+        for url, version in urls.items():
+            versions.setdefault(opener.open(url).url, version)
+    return versions
 
 
 def _list_names(sources: Any) -> list[str]:
@@ -138,7 +121,7 @@ def _read_names(table: Any) -> list[str]:
     return [name for name in names if name is not None]
 
 
-def _expand_pattern(source: str, opener: Sources) -> dict[str, int | None]:
+def _expand_pattern(source: str, opener: Sources) -> dict[str, SourceVersion | None]:
     require_shareable(source)
     pattern = _WILDCARD.search(source)
     if pattern is None:
@@ -155,19 +138,26 @@ def _expand_pattern(source: str, opener: Sources) -> dict[str, int | None]:
             f"{source}: a bucket or host name cannot be a pattern", kind=ErrorKind.CANNOT_PARSE_URL
         )
     regex = re.compile(_GLOB.sub(_translate_token, source[len(folder) + 1 :]))
-    sizes = _add_directories((name, info.size_bytes) for name, info in opener.list_folder(folder))
-    return {f"{folder}/{name}": sizes[name] for name in sorted(sizes) if regex.fullmatch(name)}
+    listing = ((name, SourceVersion.of_object(info)) for name, info in opener.list_folder(folder))
+    versions = _add_directories(dict(listing), regex)
+    return {
+        f"{folder}/{name}": versions[name] for name in sorted(versions) if regex.fullmatch(name)
+    }
 
 
-def _add_directories(sizes: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Add directories, sized as the sum of their objects: a Zarr store is a directory."""
-    totals: dict[str, int] = {}
-    for name, size in sizes:
-        path = name
+def _add_directories(
+    objects: Mapping[str, SourceVersion], regex: re.Pattern[str]
+) -> dict[str, SourceVersion]:
+    """Add the directories that a pattern matches: a Zarr store is a directory."""
+    directories: dict[str, dict[str, SourceVersion]] = {}
+    for name, version in objects.items():
+        path = name.rpartition("/")[0]
         while path:
-            totals[path] = totals.get(path, 0) + size
+            if path in directories or regex.fullmatch(path):
+                directories.setdefault(path, {})[name[len(path) + 1 :]] = version
             path = path.rpartition("/")[0]
-    return totals
+    totals = {path: SourceVersion.of_directory(files) for path, files in directories.items()}
+    return {**totals, **objects}
 
 
 def _translate_token(part: re.Match[str]) -> str:

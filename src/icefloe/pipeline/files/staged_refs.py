@@ -26,6 +26,7 @@ from icefloe.errors import ErrorKind, FormatError, StorageError
 from icefloe.model.chunk_payload import ChunkRef, VirtualChunkRef
 from icefloe.model.ids import ChunkId
 from icefloe.model.manifest import ArrayManifest, ChunkPayloads
+from icefloe.pipeline.files.source_versions import SourceVersion, fetch_version
 from icefloe.pipeline.files.static_arrays import StaticDigests
 from icefloe.pipeline.report import Failure
 from icefloe.spark.engine.tasks import format_error
@@ -60,7 +61,7 @@ class ParsedFile:
 
     ``staged`` is the object with the references, and the position of the file in it. ``mismatched``
     is the original metadata of arrays that ``dataset`` presents with other chunks; ``digests`` are
-    the digests of static arrays.
+    the digests of static arrays. ``version`` is the version that was parsed.
     """
 
     dataset: VirtualDataset
@@ -68,6 +69,7 @@ class ParsedFile:
     num_refs: int
     mismatched: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     digests: Mapping[str, bytes] = field(default_factory=dict)
+    version: SourceVersion | None = None
 
     @property
     def url(self) -> str:
@@ -122,11 +124,12 @@ class ParseFiles:
         """Parse files; a file that fails becomes a `Failure`, without affecting the others."""
         sources = Sources.of(self.connection.virtual)
         static = StaticDigests(sources, self.dims)
-        results: list[tuple[VirtualDataset, dict[str, bytes]] | Failure] = []
+        results: list[tuple[VirtualDataset, dict[str, bytes], SourceVersion | None] | Failure] = []
         for url in urls:
             try:
                 parsed = self._parse(url, sources)
-                results.append((parsed, static.compute(parsed, url)))
+                version = _get_version(parsed, sources)
+                results.append((parsed, static.compute(parsed, url), version))
             except Exception as error:  # noqa: BLE001 - reported with all others
                 results.append(Failure(url, format_error(error).removeprefix(f"{url}: ")))
         datasets = [result[0] for result in results if not isinstance(result, Failure)]
@@ -144,6 +147,7 @@ class ParseFiles:
                     (staged, next(numbers)),
                     result[0].num_refs,
                     digests=result[1],
+                    version=result[2],
                 )
             )
             for result in results
@@ -183,6 +187,14 @@ def load_staged(connection: Connection, staged: StagedRefs) -> list[dict[str, Ar
         zstandard.decompress(data)
     )
     return files
+
+
+def _get_version(dataset: VirtualDataset, sources: Sources) -> SourceVersion | None:
+    """Return the version of a parsed file; parsing fetched it, except for a directory."""
+    (file,) = dataset.sources
+    if file.size_bytes is not None:
+        return SourceVersion.of_file(file)
+    return fetch_version(sources.open(file.url))
 
 
 def _compute_digest(data: bytes) -> bytes:

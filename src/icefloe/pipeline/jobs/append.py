@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from icefloe.pipeline.files.file_job import OnError
+    from icefloe.pipeline.files.file_job import Changed, OnError
     from icefloe.pipeline.report import Plan, Report
     from icefloe.repository import Repository
 
@@ -32,6 +32,7 @@ def append(
     dim: str = "time",
     group: str = "/",
     virtual: bool | None = None,
+    changed: Changed = "stop",
     on_error: OnError = "raise",
     parse_options: Mapping[str, Any] | None = None,
     run_options: RunOptions | None = None,
@@ -54,6 +55,9 @@ def append(
     virtual
         Whether to write references to the chunks of the files, or to copy them; if None, like the
         arrays of the group along ``dim``.
+    changed
+        What to do if files in the group changed since they were added: ``stop`` raises
+        `SourcesChangedError`, ``keep`` does not look for changes.
     sources, on_error, parse_options
         As for `virtualize`.
     run_options, commit_options, keywords
@@ -63,6 +67,8 @@ def append(
     ------
     InvalidInputError, NodeNotFoundError
         If there is nothing to append to. Nothing was written.
+    SourcesChangedError
+        If files changed since they were added; lists all of them. Nothing was written.
     JobFailedError
         If files are damaged, or do not match each other or the group; lists all of them. Nothing
         was committed.
@@ -81,6 +87,7 @@ def append(
         dims=dim,
         group=group,
         append=True,
+        changed=changed,
         on_error=on_error,
         parse_options=parse_options,
         run_options=options.run,

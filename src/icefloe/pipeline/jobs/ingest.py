@@ -19,7 +19,14 @@ from icefloe.pipeline.arrays.nodes import create_array, parse_path, read_arrays
 from icefloe.pipeline.arrays.number_attributes import MISSING_VALUE_ATTRIBUTES
 from icefloe.pipeline.arrays.packed_values import is_nan, unpack_array
 from icefloe.pipeline.arrays.stored_types import TypeOptions, convert_like, find_auxiliary_variables
-from icefloe.pipeline.files.file_job import CombinedFiles, FileJob, FileOptions, OnError, Order
+from icefloe.pipeline.files.file_job import (
+    Changed,
+    CombinedFiles,
+    FileJob,
+    FileOptions,
+    OnError,
+    Order,
+)
 from icefloe.pipeline.files.file_verification import find_unreadable_files
 from icefloe.pipeline.files.manifest_building import build_manifests, take_markers
 from icefloe.pipeline.files.mismatched_chunks import copy_mismatched
@@ -53,6 +60,7 @@ def ingest(
     dims: str | Sequence[str] = "time",
     group: str = "/",
     append: bool = False,
+    changed: Changed = "stop",
     chunks: ChunkSpec | None = None,
     shards: ChunkSpec | None = None,
     codecs: Sequence[Any] | None = None,
@@ -77,6 +85,8 @@ def ingest(
     append
         Whether to extend the group along the first of ``dims``. The group keeps its chunks, codecs
         and data types. Files that are already in the group are skipped.
+    changed
+        As for `append`.
     chunks, shards
         Chunk and shard lengths by dimension name, -1 for a whole dimension; the chunks of the files
         if None.
@@ -110,7 +120,9 @@ def ingest(
         raise argument_error(
             "append uses the data types and packing of the group: omit dtype and pack"
         )
-    files = FileOptions.of(dims, group, order, on_error, parse_options, append=append)
+    files = FileOptions.of(
+        dims, group, order, on_error, parse_options, append=append, changed=changed
+    )
     options = merge_options(run_options, commit_options, keywords)
     chunking = "unchanged" if chunks is None else f"into chunks of {_format_spec(chunks)}"
     step = f"copy their chunks {chunking} to {parse_path(group)}"

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Unpack
 
 from icefloe.pipeline.arrays.nodes import parse_path
-from icefloe.pipeline.files.file_job import CombinedFiles, FileJob, FileOptions, OnError, Order
+from icefloe.pipeline.files.file_job import (
+    Changed,
+    CombinedFiles,
+    FileJob,
+    FileOptions,
+    OnError,
+    Order,
+)
 from icefloe.pipeline.files.manifest_building import (
     REFS_PER_MANIFEST,
     build_manifests,
@@ -38,6 +45,7 @@ def virtualize(
     dims: str | Sequence[str] = "time",
     group: str = "/",
     append: bool = False,
+    changed: Changed = "stop",
     order: Order | None = None,
     on_error: OnError = "raise",
     parse_options: Mapping[str, Any] | None = None,
@@ -64,6 +72,8 @@ def virtualize(
     append
         Whether to extend the group along the first of ``dims``. Files that are already in the
         group are skipped, including those of concurrent commits.
+    changed
+        As for `append`.
     order
         ``coordinates`` sorts files along ``dims``, ``given`` keeps the order of ``sources``; None
         sorts if files have coordinates.
@@ -91,7 +101,9 @@ def virtualize(
         If a concurrent commit wrote to the new group. Nothing was committed.
     """
     require_refs_per_manifest(refs_per_manifest)
-    files = FileOptions.of(dims, group, order, on_error, parse_options, append=append)
+    files = FileOptions.of(
+        dims, group, order, on_error, parse_options, append=append, changed=changed
+    )
     options = merge_options(run_options, commit_options, keywords)
 
     def write(run: JobRun, combined: CombinedFiles) -> CommitPolicy:
