@@ -45,6 +45,29 @@ def messages(repository: Path) -> list[str]:
     return [info.message for info in open_repository(repository).ancestry(branch="main")][:-1]
 
 
+def test_files_that_changed_are_named_and_replaced(archive: Path, tmp_path: Path) -> None:
+    repository, files = tmp_path / "repository", f"{archive}/*.nc"
+    icefloe("ingest", repository, files, "-g", "native", "--create", HERE)
+    icefloe("virtualize", repository, files, "-g", "virtual", "--container", archive, HERE)
+    changed = archive / "part-001.nc"
+    os.utime(changed, (2e9, 2e9))
+    native = ("-g", "native", HERE)
+    refused = icefloe("append", repository, files, *native, code=1).stderr
+    assert "1 source changed since" in refused
+    assert f"{changed.as_uri()}: " in refused
+    kept = icefloe("append", repository, files, *native, "--changed", "keep").stdout
+    assert kept == "append: nothing to do\n"
+    assert "in no authorized container" in icefloe("refresh", repository, *native, code=1).stderr
+    plan = icefloe("refresh", repository, files, "--dry-run", *native).stdout
+    assert f"replace the steps of 1 changed file: {changed.as_uri()}" in plan
+    assert "1 file" in icefloe("refresh", repository, "--container", archive, *native).stdout
+    assert icefloe("refresh", repository, files, *native).stdout == "refresh: nothing to do\n"
+    options = ("-g", "virtual", "--container", archive, HERE)
+    assert "1 file" in icefloe("refresh", repository, *options).stdout
+    assert icefloe("refresh", repository, *options).stdout == "refresh: nothing to do\n"
+    assert messages(repository)[:2] == ["replaced 1 file"] * 2
+
+
 def test_from_files_to_exports(
     archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,7 @@ _MODULES: Final = {
         "virtualize",
         "ingest",
         "append",
+        "refresh",
         "rechunk",
         "materialize",
         "compact",

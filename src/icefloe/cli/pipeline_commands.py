@@ -20,7 +20,7 @@ __all__ = ["commands"]
 
 # The values are the names in lower case.
 OnError = StrEnum("OnError", ["RAISE", "SKIP"])
-Changed = StrEnum("Changed", ["STOP", "KEEP"])
+Changed = StrEnum("Changed", ["STOP", "REPLACE", "KEEP"])
 Order = StrEnum("Order", ["GIVEN", "COORDINATES"])
 Format = StrEnum("Format", ["ZARR", "PARQUET"])
 Method = StrEnum("Method", ["MEAN", "SUM", "MIN", "MAX", "MODE", "NEAREST"])
@@ -79,6 +79,13 @@ _OrderOption = Annotated[
 _OnErrorOption = Annotated[OnError, typer.Option(help="Fail and list all bad files, or skip them.")]
 _Drop = Annotated[
     list[str] | None, typer.Option(metavar="NAME", help="Variable to exclude; repeatable.")
+]
+_Virtual = Annotated[
+    bool | None,
+    typer.Option(
+        "--virtual/--native",
+        help="Refer to the files or copy them; by default like the existing data.",
+    ),
 ]
 _Create = Annotated[bool, typer.Option("--create", help="Create the repository if missing.")]
 _SpecVersion = Annotated[
@@ -196,6 +203,51 @@ def ingest(
 
 
 @job_command(
+    "Examples:\n\n"
+    "  icefloe refresh weather 'archive/2025-*.nc' --dry-run\n\n"
+    "  icefloe refresh weather --container archive"
+)
+def refresh(
+    repository: RepositoryArgument,
+    sources: _Sources = None,
+    *,
+    table: _Table = None,
+    dim: Annotated[
+        str, typer.Option("--dim", "-d", metavar="NAME", help="Dimension of the steps of a file.")
+    ] = "time",
+    group: Group = "/",
+    virtual: _Virtual = None,
+    on_error: _OnErrorOption = OnError.RAISE,
+    drop: _Drop = None,
+    containers: Containers = None,
+    job: JobOptions,
+) -> None:
+    """Replace the steps of files that changed since they were added to a group."""
+    from icefloe.pipeline.jobs.append import has_virtual_chunks  # noqa: PLC0415
+
+    files = _list_sources(sources, table) if sources or table else None
+    opened = job.open(repository)
+    if virtual is None:
+        virtual = has_virtual_chunks(opened, group, dim, branch=job.branch)
+    if virtual:
+        opened = job.open(repository, containers, referred=files or ())
+    else:
+        # Containers of files that are copied are not saved.
+        folders = [f"{container.rstrip('/')}/*" for container in containers or ()]
+        opened = job.open(repository, sources=[*(files or ()), *folders])
+    job.run(
+        "refresh",
+        opened,
+        files,
+        dim=dim,
+        group=group,
+        virtual=virtual,
+        on_error=on_error.value,
+        parse_options=_make_parse_options(drop),
+    )
+
+
+@job_command(
     "Example:  icefloe append weather 'archive/2025-*.nc'\n\n"
     "Idempotent: files that were appended before are skipped. Suitable for scheduled runs."
 )
@@ -206,15 +258,12 @@ def append(
     table: _Table = None,
     dim: _Dim = "time",
     group: Group = "/",
-    virtual: Annotated[
-        bool | None,
-        typer.Option(
-            "--virtual/--native",
-            help="Refer to the files or copy them; by default like the existing data.",
-        ),
-    ] = None,
+    virtual: _Virtual = None,
     changed: Annotated[
-        Changed, typer.Option(help="Files in the group that changed since: stop, or keep the data.")
+        Changed,
+        typer.Option(
+            help="If files in the group changed: stop, replace their steps, or keep the old data."
+        ),
     ] = Changed.STOP,
     on_error: _OnErrorOption = OnError.RAISE,
     drop: _Drop = None,

@@ -14,6 +14,7 @@ from icefloe.pipeline.jobs.ingest import ingest
 from icefloe.pipeline.jobs.materialize import materialize
 from icefloe.pipeline.jobs.pyramid import pyramid
 from icefloe.pipeline.jobs.rechunk import rechunk
+from icefloe.pipeline.jobs.refresh import refresh
 from icefloe.pipeline.jobs.virtualize import virtualize
 from icefloe.pipeline.opening import open_repository
 from icefloe.pipeline.options import CommitOptions, RunOptions
@@ -40,5 +41,6 @@ __all__ = [
     "open_repository",
     "pyramid",
     "rechunk",
+    "refresh",
     "virtualize",
 ]

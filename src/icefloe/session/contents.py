@@ -120,6 +120,11 @@ def set_payloads(
     session.transaction.set_payloads(path, coords, payloads)
 
 
+def delete_chunks(session: Session, path: Path, coords: NDArray[np.uint32]) -> None:
+    """Delete many chunks of an array."""
+    session.transaction.delete_chunks(path, coords)
+
+
 def iter_changed_chunks(session: Session) -> Iterator[ArrayManifest]:
     """Yield the chunks that a session changed, array by array."""
     for changes in session.transaction.changes.chunks.values():

@@ -213,6 +213,10 @@ class Sources:
             )
         return self._open(url)
 
+    def is_in_container(self, url: str) -> bool:
+        """Whether a URL is in a container that may be read, so that it need not be trusted."""
+        return self._find_in_container(url) is not None
+
     def _find_in_container(self, url: str) -> VirtualFile | None:
         """Find the file of a URL in a container that may be read, None if there is none."""
         if not self._table.containers:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from icefloe.pipeline.arrays.stored_types import ValueTransform
     from icefloe.session import Session
 
+_StageKey: TypeAlias = "tuple[str, Shape | None]"
+"""The path of a source, and the intermediate chunk shape."""
+
 STAGE_CODECS: Final = ({"name": "zstd", "configuration": {"level": 1, "checksum": False}},)
 """Fast compression of intermediate chunks, after the serializer."""
 
@@ -49,7 +52,8 @@ class ArrayCopy:
     """The copy of an array into other chunks; ``plan`` is None if the array is empty.
 
     Values are written from index ``start`` along ``axis``. Boxes are laid out as if the source had
-    ``pad`` more steps at its start, so that they align with target chunks. ``transforms`` are
+    ``pad`` more steps at its start, so that they align with target chunks. Only ``length`` steps
+    from index ``offset`` of the source are copied, or all if ``length`` is None. ``transforms`` are
     applied to values between reading and writing.
     """
 
@@ -60,6 +64,8 @@ class ArrayCopy:
     start: int = 0
     pad: int = 0
     transforms: tuple[ValueTransform, ...] = ()
+    offset: int = 0
+    length: int | None = None
 
     @property
     def stage(self) -> Shape | None:
@@ -88,16 +94,17 @@ class ArrayCopy:
         """The boxes of the last pass, as (read, write) pairs."""
         if self.plan is None:
             return []
-        if not self.start and not self.pad:
+        if not self.start and not self.pad and self.length is None:
             return [(box, box) for box in self.plan.last_boxes]
         shape = list(self.source.shape)
-        shape[self.axis] += self.pad
+        shape[self.axis] = self.pad + (shape[self.axis] if self.length is None else self.length)
         pairs = []
         for box in iter_boxes(shape, self.plan.write_box):
             span = box[self.axis]
             read = slice(max(0, span.start - self.pad), span.stop - self.pad)
             if read.start < read.stop:
                 write = slice(read.start + self.start, read.stop + self.start)
+                read = slice(read.start + self.offset, read.stop + self.offset)
                 pairs.append((self._replace(box, read), self._replace(box, write)))
         return pairs
 
@@ -168,10 +175,10 @@ def copy_arrays(run: JobRun, copies: Sequence[ArrayCopy], reader: Session) -> No
 
     units = []
     for copy in copies:
-        path, target = copy.source.path, copy.target.path
+        path, target, key = copy.source.path, copy.target.path, _get_stage_key(copy)
         for read, write in copy.last_boxes:
             value = _BoxCopy(
-                stages.get(path, path), path in stages, target, read, write, copy.transforms
+                stages.get(key, path), key in stages, target, read, write, copy.transforms
             )
             size = get_box_bytes(read, copy.item_bytes)
             units.append(WorkUnit(format_box(target, write), size, value))
@@ -191,23 +198,32 @@ def build_stage_document(copy: ArrayCopy) -> ArrayDocument:
     return copy.source.with_chunks(copy.stage, shards=False, codecs=codecs)
 
 
+def _get_stage_key(copy: ArrayCopy) -> _StageKey:
+    return copy.source.path, copy.stage
+
+
 def _stage_arrays(
     run: JobRun, copies: Sequence[ArrayCopy], reader: Session
-) -> tuple[Session | None, dict[str, str]]:
-    """Run the first of two passes; return a session with the stages, and their paths by source."""
+) -> tuple[Session | None, dict[_StageKey, str]]:
+    """Run the first of two passes; return a session with the stages, and their paths.
+
+    Copies of parts of an array into the same intermediate chunks share a stage.
+    """
     staged_copies = [copy for copy in copies if copy.stage is not None]
     if not staged_copies:
         return None, {}
     scratch = run.fork_scratch()
     folder = f"/stage-{uuid.uuid4().hex}"
-    stages: dict[str, str] = {}
+    stages: dict[_StageKey, str] = {}
     units = []
     for number, copy in enumerate(staged_copies):
-        path = copy.source.path
-        stages[path] = f"{folder}/{number}"
-        create_array(scratch, build_stage_document(copy).with_path(stages[path]))
+        path, key = copy.source.path, _get_stage_key(copy)
+        if key in stages:
+            continue
+        stages[key] = f"{folder}/{number}"
+        create_array(scratch, build_stage_document(copy).with_path(stages[key]))
         for box in copy.first_boxes:
-            value = (path, stages[path], box)
+            value = (path, stages[key], box)
             size = get_box_bytes(box, copy.source.item_bytes)
             units.append(WorkUnit(format_box(path, box), size, value))
 

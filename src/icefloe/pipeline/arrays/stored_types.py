@@ -34,7 +34,7 @@ class TypeOptions:
     With ``unpack``, packed numbers are unpacked.
     """
 
-    unpack: bool
+    unpack: bool = False
     dtypes: Mapping[str, np.dtype[Any]] = field(default_factory=dict)
     dtype: np.dtype[Any] | None = None
     encoders: Mapping[str, ValueEncoder] = field(default_factory=dict)

@@ -9,10 +9,17 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from icefloe.errors import AlreadyExistsError, ErrorKind, FilesDisagreeError, RebaseFailedError
+from icefloe.errors import (
+    AlreadyExistsError,
+    ErrorKind,
+    FilesDisagreeError,
+    InvalidInputError,
+    RebaseFailedError,
+)
 from icefloe.model.chunk_payload import ETag
 from icefloe.pipeline.argument_errors import argument_error
 from icefloe.pipeline.arrays.nodes import parse_path
@@ -36,13 +43,16 @@ from icefloe.pipeline.report import (
 )
 from icefloe.pipeline.run import JobRun
 from icefloe.session import Session, contents
+from icefloe.session.commit_policy import NO_POLICY
 from icefloe.storage.backoff import compute_backoff_s
+from icefloe.storage.urls import redact_url
 from icefloe.virtual.agreement import Disagreement, raise_disagreements
 from icefloe.virtual.append_plan import find_append_problems, is_descending
 from icefloe.virtual.arrays import LoadedArray, find_coordinate
 from icefloe.virtual.combining import combine, require_dims
 from icefloe.virtual.parsing import parse_at
-from icefloe.virtual.sources import MAX_CACHED_BYTES, SINGLE_REQUEST_BYTES
+from icefloe.virtual.sources import MAX_CACHED_BYTES, SINGLE_REQUEST_BYTES, Sources
+from icefloe.virtual.stored_steps import StoredSteps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -57,8 +67,9 @@ if TYPE_CHECKING:
 
 OnError: TypeAlias = Literal["raise", "skip"]
 Order: TypeAlias = Literal["given", "coordinates"]
-Changed: TypeAlias = Literal["stop", "keep"]
+Changed: TypeAlias = Literal["stop", "replace", "keep"]
 WriteFiles: TypeAlias = "Callable[[JobRun, CombinedFiles], CommitPolicy]"
+ReplaceSteps: TypeAlias = "Callable[[JobRun, CombinedFiles], None]"
 FindMismatches: TypeAlias = "Callable[[Session, VirtualDataset], Iterable[Disagreement]]"
 Check: TypeAlias = "Callable[[Sequence[ParsedFile]], Iterable[Disagreement]]"
 
@@ -68,6 +79,15 @@ _PARSE_OPTIONS: Final = tuple(
     if parameter.kind is parameter.KEYWORD_ONLY
 )
 _FILES_PER_TASK: Final = 64
+_MAX_NAMES: Final = 20
+"""Maximum number of files in a step of a plan, or in a note."""
+
+_VERBS: Final = {
+    "virtualize": "virtualized",
+    "ingest": "ingested",
+    "append": "appended",
+    "refresh": "refreshed",
+}
 _MAX_ATTEMPTS: Final = 100
 """Attempts of an append; an attempt fails only if another writer committed first."""
 
@@ -88,7 +108,11 @@ class CombinedFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileOptions:
-    """How files are parsed and combined; see `virtualize`."""
+    """How files are parsed and combined; see `virtualize`.
+
+    With ``append``, ``changed`` is what happens to files in the group that changed, and
+    ``is_refresh`` is whether new files are ignored.
+    """
 
     dims: tuple[str, ...]
     group: str
@@ -97,6 +121,7 @@ class FileOptions:
     parse_options: Mapping[str, Any]
     append: bool
     changed: Changed = "stop"
+    is_refresh: bool = False
 
     @classmethod
     def of(
@@ -114,7 +139,7 @@ class FileOptions:
         names = (dims,) if isinstance(dims, str) else tuple(dims)
         require_one_of("order", order, (None, "given", "coordinates"))
         require_one_of("on_error", on_error, ("raise", "skip"))
-        require_one_of("changed", changed, ("stop", "keep"))
+        require_one_of("changed", changed, ("stop", "replace", "keep"))
         if not names or len(set(names)) < len(names):
             raise argument_error(
                 f"dims={names!r}: expected one or more different dimensions to combine along"
@@ -156,21 +181,28 @@ class FileJob:
     copies: bool = False
     started: float = field(default_factory=time.monotonic)
 
-    def execute(self, write: WriteFiles) -> Plan | Report:
+    def execute(self, write: WriteFiles, replace_steps: ReplaceSteps) -> Plan | Report:
         """Run the job, and commit once.
 
-        ``write`` writes combined files to the session of a run. It is called again with a new run
-        if another writer appended first, or without the files that it reported as damaged.
+        ``write`` writes combined files to the session of a run, and ``replace_steps`` writes new
+        versions of files in the group. They are called again with a new run if another writer
+        committed to the group first, or without the files that they reported as damaged.
         """
         run = self._start()
         staged: list[ParsedFile] = []
         try:
-            return self._execute(run, staged, write)
+            return self._execute(run, staged, write, replace_steps)
         finally:
             # No commit refers to the staged objects.
             delete_staged(run.session.connection, staged)
 
-    def _execute(self, run: JobRun, staged: list[ParsedFile], write: WriteFiles) -> Plan | Report:
+    def _execute(
+        self,
+        run: JobRun,
+        staged: list[ParsedFile],
+        write: WriteFiles,
+        replace_steps: ReplaceSteps,
+    ) -> Plan | Report:
         parsed: dict[str, ParsedFile | Failure] = {}
         for attempt in range(_MAX_ATTEMPTS):
             run = self._start() if attempt else run
@@ -178,18 +210,27 @@ class FileJob:
                 return earlier
             self._require_group(run.session)
             found = self._find_sources(run)
-            urls = found.new
+            urls = [*found.new, *found.changed]
             if run.dry_run:
-                return self._plan(run, urls)
+                return self._plan(run, found)
             if not urls:
                 return replace(run.report_nothing(), notes=found.notes)
             new = self._parse(run, [url for url in urls if url not in parsed])
             staged += (file for file in new.values() if isinstance(file, ParsedFile))
             parsed |= new
-            combined = self._combine(run, [parsed[url] for url in urls])
+            parts = [
+                self._combine(run, [parsed[url] for url in part], replaced=replaced)
+                for part, replaced in ((found.new, None), (found.changed, found.known))
+                if part
+            ]
+            policy = NO_POLICY
             try:
-                policy = write(run, combined)
-                self._require_unchanged(run, combined.files)
+                if found.new:
+                    policy = write(run, parts[0])
+                if found.changed:
+                    # After new files: their manifests must not contain replaced chunks.
+                    replace_steps(run, parts[-1])
+                self._require_unchanged(run, [file for part in parts for file in part.files])
             except JobFailedError as error:
                 damaged = {
                     failure.source: failure
@@ -201,7 +242,7 @@ class FileJob:
                 parsed.update(damaged)
                 continue
             try:
-                return self._commit(run, combined, policy, found)
+                return self._commit(run, parts, policy, found)
             except RebaseFailedError:
                 if not self.files.append or attempt + 1 == _MAX_ATTEMPTS:
                     raise
@@ -209,7 +250,7 @@ class FileJob:
         raise AssertionError("the last attempt returns or raises")
 
     def _start(self) -> JobRun:
-        name = "append" if self.files.append else self.name
+        name = "refresh" if self.files.is_refresh else "append" if self.files.append else self.name
         run = JobRun.start(name, self.spark, self.repository, self.options)
         run.started = self.started
         return run
@@ -234,38 +275,60 @@ class FileJob:
             )
 
     def _find_sources(self, run: JobRun) -> _FoundSources:
-        """Find the files that are not yet in the group; raise if files in it changed."""
-        versions = find_versioned_sources(self.sources, run.session)
+        """Find the files that are not in the group, and those in it that changed."""
         if not self.files.append:
-            return _FoundSources(versions, {}, ())
+            return _FoundSources(find_versioned_sources(self.sources, run.session))
         group = parse_path(self.files.group).value
         known = read_known_sources(run.repository, run.session, group)
+        is_all = self.files.is_refresh and self.sources is None
+        versions = (
+            dict.fromkeys(known) if is_all else find_versioned_sources(self.sources, run.session)
+        )
         new = {url: version for url, version in versions.items() if url not in known}
+        if self.files.is_refresh:
+            _require_known(group, known, new)
+        if is_all:
+            _require_authorized(group, known, run.session)
         if self.files.changed == "keep":
-            return _FoundSources(new, known, ())
+            return _FoundSources(new, known=known)
         added = {url: known[url].version for url in versions if url in known}
+        # A refresh that names files without a version takes them as changed.
+        unknown = [url for url, version in added.items() if version is None]
+        is_named = self.files.is_refresh and not is_all
         current = fetch_versions(
-            {url: versions[url] for url, version in added.items() if version is not None},
+            {url: versions[url] for url in added if is_named or added[url] is not None},
             run.session,
         )
-        changed = list(_find_changed(added, current))
-        if changed:
-            raise SourcesChangedError(run.name, changed)
-        num_unknown = len(added) - len(current)
-        notes = (_format_unknown(num_unknown),) if num_unknown else ()
-        return _FoundSources(new, known, notes)
+        changed = {
+            url: version
+            for url, version in current.items()
+            if version is not None and version != added[url]
+        }
+        missing = [url for url, version in current.items() if version is None]
+        if self.files.changed == "stop" and (changed or missing):
+            raise SourcesChangedError(run.name, [*_find_changed(added, current)])
+        notes = [_format_missing(missing)] if missing else []
+        if unknown and not is_named:
+            notes.append(_format_unknown(len(unknown)))
+        return _FoundSources(new, changed, known, tuple(notes))
 
-    def _plan(self, run: JobRun, urls: Mapping[str, SourceVersion | None]) -> Plan:
+    def _plan(self, run: JobRun, found: _FoundSources) -> Plan:
         """Estimate the work from the sizes of files, without reading them."""
+        urls = {**found.new, **found.changed}
         if not urls:
-            return run.plan(["nothing to do: all files are in the repository"], 0)
+            reason = (
+                "no file changed" if self.files.is_refresh else "all files are in the repository"
+            )
+            return run.plan([f"nothing to do: {reason}", *found.notes], 0)
         versions = fetch_versions(urls, run.session)
         sizes = [version.size_bytes for version in versions.values() if version is not None]
         total = sum(sizes)
         steps = [
             f"parse {format_count(len(urls), 'file')}, {format_bytes(total)} in total",
             f"check that they fit together along {', '.join(self.files.dims)}",
-            self.last_step,
+            *([self.last_step] if found.new else []),
+            *(_describe_replacement(found.changed) if found.changed else []),
+            *found.notes,
         ]
         parsing = len(self.group_files(run, list(urls)))
         if not self.copies:
@@ -304,8 +367,17 @@ class FileJob:
             parsed.update(zip(task, shared, strict=True))
         return parsed
 
-    def _combine(self, run: JobRun, parsed: Sequence[ParsedFile | Failure]) -> CombinedFiles:
-        """Combine files that fit together; leave the others out, or raise with all of them."""
+    def _combine(
+        self,
+        run: JobRun,
+        parsed: Sequence[ParsedFile | Failure],
+        *,
+        replaced: Mapping[str, KnownSource] | None = None,
+    ) -> CombinedFiles:
+        """Combine files that fit together; leave the others out, or raise with all of them.
+
+        ``replaced`` are the old versions of the files, None for new files.
+        """
         files = [file for file in parsed if isinstance(file, ParsedFile)]
         left_out = [failure for failure in parsed if isinstance(failure, Failure)]
         dims = self.files.dims
@@ -314,7 +386,7 @@ class FileJob:
         for dim in dims if files else ():
             if not any(_has_dimension(file.dataset, dim) for file in files):
                 require_dims([files[0].dataset], (dim,))
-        for check in self._iter_checks(run.session):
+        for check in self._iter_checks(run.session, replaced):
             files, left_out = file_checks.exclude_files(
                 files, check(files) if files else (), left_out
             )
@@ -337,7 +409,9 @@ class FileJob:
                 files = passed
         raise JobFailedError(run.name, left_out)
 
-    def _iter_checks(self, session: Session) -> Iterator[Check]:
+    def _iter_checks(
+        self, session: Session, replaced: Mapping[str, KnownSource] | None
+    ) -> Iterator[Check]:
         """Yield the checks; each applies to files that passed the previous checks."""
         dims, first = frozenset(self.files.dims), self.files.dim
         group, append = self.files.group, self.files.append
@@ -352,7 +426,9 @@ class FileJob:
         yield lambda files: file_checks.find_outliers(files, dims)
         yield lambda files: static_arrays.find_static_mismatches(files, dims)
         yield lambda files: file_checks.find_unsorted(files, self.files.dims)
-        if append and has_one_dim:
+        if replaced is not None:
+            yield partial(_find_replacement_problems, session, self.files, replaced)
+        elif append and has_one_dim:
             yield lambda files: find_append_problems(
                 [file.dataset for file in files], session, dim=first, group=group
             )
@@ -390,31 +466,43 @@ class FileJob:
         return marked[0] if len(marked) == 1 else combine(marked, self.files.dims, order=order)
 
     def _commit(
-        self, run: JobRun, combined: CombinedFiles, policy: CommitPolicy, found: _FoundSources
+        self,
+        run: JobRun,
+        parts: Sequence[CombinedFiles],
+        policy: CommitPolicy,
+        found: _FoundSources,
     ) -> Report:
         group = self.files.group
-        urls = [file.url for file in combined.files]
+        files = [file for part in parts for file in part.files]
+        left_out = [failure for part in parts for failure in part.left_out]
+        urls = [file.url for file in files]
         if not self.files.append:
-            static_arrays.store_digests(
-                run.session, group, combined.files[0], frozenset(self.files.dims)
-            )
-        added = {file.url: _describe_source(file, self.files.dim) for file in combined.files}
+            static_arrays.store_digests(run.session, group, files[0], frozenset(self.files.dims))
+        added = {file.url: _describe_source(file, self.files.dim) for file in files}
         store_sources(run.session, group, {**found.known, **added})
         about: dict[str, Any] = {
             "group": parse_path(group).value,
             "sources": describe_sources(urls),
         }
-        if combined.left_out:
-            about["left_out"] = [[failure.source, failure.reason] for failure in combined.left_out]
-        verb = {"virtualize": "virtualized", "ingest": "ingested", "append": "appended"}[run.name]
-        summary = f"{verb} {format_count(len(urls), 'file')}"
+        if left_out:
+            about["left_out"] = [[failure.source, failure.reason] for failure in left_out]
+        num_replaced = sum(url in found.changed for url in urls)
+        counts = [
+            f"{verb} {format_count(count, 'file')}"
+            for verb, count in (
+                (_VERBS[run.name], len(urls) - num_replaced),
+                ("replaced", num_replaced),
+            )
+            if count
+        ]
+        summary = ", ".join(counts)
         report = run.commit(summary, about=about, policy=policy)
         if not report.is_new:
             return report
         return replace(
             report,
-            files=len(combined.files),
-            left_out=tuple(combined.left_out),
+            files=len(files),
+            left_out=tuple(left_out),
             notes=found.notes,
         )
 
@@ -435,11 +523,12 @@ class FileJob:
 
 @dataclass(frozen=True, slots=True)
 class _FoundSources:
-    """The sources of a job that are not in the group, those that are, and notes for the report."""
+    """The sources of a job that are new, those that changed, all in the group, and notes."""
 
     new: dict[str, SourceVersion | None]
-    known: dict[str, KnownSource]
-    notes: tuple[str, ...]
+    changed: dict[str, SourceVersion] = field(default_factory=dict)
+    known: dict[str, KnownSource] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 def _find_changed(
@@ -452,6 +541,63 @@ def _find_changed(
             continue
         reason = "does not exist anymore" if version is None else before.describe_change(version)
         yield Failure(url, reason)
+
+
+def _require_known(group: str, known: Mapping[str, KnownSource], new: Iterable[str]) -> None:
+    """Raise unless all files to refresh are in the group."""
+    if not known:
+        raise argument_error(
+            f"{group} has no record of source files: it was not written by virtualize or ingest"
+        )
+    names = list(new)
+    if names:
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        raise argument_error(
+            f"{names[0]}{more}: not in {group}, so there is nothing to refresh: append new files"
+        )
+
+
+def _require_authorized(group: str, urls: Iterable[str], session: Session) -> None:
+    """Raise unless all files are in containers that the user authorized.
+
+    Whoever wrote the record could have listed any file that the user can read.
+    """
+    opener = Sources.of(session.connection.virtual)
+    folders = {url.rpartition("/")[0] for url in urls if not opener.is_in_container(url)}
+    if folders:
+        raise InvalidInputError(
+            f"{group} lists files that are in no authorized container, in "
+            f"{', '.join(sorted(map(redact_url, folders))[:_MAX_NAMES])}: pass the files as "
+            "sources if you trust them, or authorize a container",
+            kind=ErrorKind.UNAUTHORIZED_VIRTUAL_CHUNK_CONTAINER,
+        )
+
+
+def _find_replacement_problems(
+    session: Session,
+    options: FileOptions,
+    replaced: Mapping[str, KnownSource],
+    files: Sequence[ParsedFile],
+) -> Iterator[Disagreement]:
+    """Find files whose steps are not those of their old versions."""
+    steps = StoredSteps(session, dim=options.dim, group=options.group)
+    for file in files:
+        problem = steps.find_problem(file.dataset, replaced[file.url].num_steps)
+        if problem is not None:
+            yield problem
+
+
+def _describe_replacement(changed: Iterable[str]) -> list[str]:
+    names = list(changed)
+    more = ", …" if len(names) > _MAX_NAMES else ""
+    count = format_count(len(names), "changed file")
+    return [f"replace the steps of {count}: {', '.join(names[:_MAX_NAMES])}{more}"]
+
+
+def _format_missing(urls: Sequence[str]) -> str:
+    more = ", …" if len(urls) > _MAX_NAMES else ""
+    what = f"{format_count(len(urls), 'file')} in the group {'does' if len(urls) == 1 else 'do'}"
+    return f"{what} not exist anymore: {', '.join(urls[:_MAX_NAMES])}{more}"
 
 
 def _describe_source(file: ParsedFile, dim: str) -> KnownSource:

@@ -185,6 +185,17 @@ class BuildManifests:
 
     def __call__(self, files: tuple[FilePlacement, ...]) -> dict[str, list[BuiltManifest]]:
         """Write manifests with all references of the files; return the manifests of each array."""
+        arrays = {
+            path: [*_split(refs, self.max_refs)] for path, refs in self.load_refs(files).items()
+        }
+        built: dict[str, list[BuiltManifest]] = {}
+        for group in _group_small(arrays):
+            for path, manifest in self._write(group).items():
+                built.setdefault(path, []).append(manifest)
+        return built
+
+    def load_refs(self, files: Iterable[FilePlacement]) -> dict[str, ArrayManifest]:
+        """Load the references of files, moved to the positions of the files."""
         fetch = lru_cache(2)(lambda staged: load_staged(self.connection, staged))
         parts: dict[str, list[ArrayManifest]] = {}
         for file in files:
@@ -193,12 +204,7 @@ class BuildManifests:
                 shifted = self._shift_refs(path, refs[path], file, start)
                 if len(shifted):
                     parts.setdefault(path, []).append(shifted)
-        arrays = {path: [*_split(_join(pieces), self.max_refs)] for path, pieces in parts.items()}
-        built: dict[str, list[BuiltManifest]] = {}
-        for group in _group_small(arrays):
-            for path, manifest in self._write(group).items():
-                built.setdefault(path, []).append(manifest)
-        return built
+        return {path: _join(pieces) for path, pieces in parts.items()}
 
     def _shift_refs(
         self, path: str, refs: ArrayManifest, file: FilePlacement, start: tuple[int, ...]
@@ -255,12 +261,13 @@ def _plan_tasks(
 ) -> list[tuple[FilePlacement, ...]]:
     sizes = [sum(files[number].num_refs for number in slab) for slab in slabs]
     return [
-        tuple(_place_file(files[number], number, positions) for slab in group for number in slab)
+        tuple(place_file(files[number], number, positions) for slab in group for number in slab)
         for group in group_by_size(slabs, sizes, max_refs)
     ]
 
 
-def _place_file(file: ParsedFile, number: int, positions: Positions) -> FilePlacement:
+def place_file(file: ParsedFile, number: int, positions: Positions) -> FilePlacement:
+    """Place a file at its first chunk in each array."""
     staged, position = file.staged
     starts = {path: chunks[number] for path, chunks in positions.items() if number in chunks}
     documents = {

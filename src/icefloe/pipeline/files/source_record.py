@@ -142,6 +142,6 @@ def _read_sources_from_history(repository: Repository, session: Session, group: 
                 "sources": {"prefix": str(prefix), "names": list(names)},
             } if job_group == group:
                 urls |= {f"{prefix}{name}" for name in names}
-                if job != "append":
+                if job not in {"append", "refresh"}:
                     break  # other jobs create the group: older commits do not apply
     return urls

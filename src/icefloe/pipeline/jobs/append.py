@@ -56,8 +56,9 @@ def append(
         Whether to write references to the chunks of the files, or to copy them; if None, like the
         arrays of the group along ``dim``.
     changed
-        What to do if files in the group changed since they were added: ``stop`` raises
-        `SourcesChangedError`, ``keep`` does not look for changes.
+        What to do if files of ``sources`` that are in the group changed since they were added:
+        ``stop`` raises `SourcesChangedError`, ``replace`` replaces their steps as `refresh` does,
+        in the same commit, and ``keep`` does not look for changes.
     sources, on_error, parse_options
         As for `virtualize`.
     run_options, commit_options, keywords

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
@@ -30,6 +30,7 @@ from icefloe.pipeline.files.file_job import (
 from icefloe.pipeline.files.file_verification import find_unreadable_files
 from icefloe.pipeline.files.manifest_building import build_manifests, take_markers
 from icefloe.pipeline.files.mismatched_chunks import copy_mismatched
+from icefloe.pipeline.files.replacement import Replacement, Span, separate_spans
 from icefloe.pipeline.files.source_record import get_group_attribute, set_group_attribute
 from icefloe.pipeline.options import CommitOptions, JobKeywords, RunOptions, merge_options
 from icefloe.pipeline.report import JobFailedError, Plan, Report
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from icefloe.pipeline.arrays.stored_types import ConvertedArray, ValueTransform
+    from icefloe.pipeline.options import JobOptions
     from icefloe.pipeline.run import JobRun
     from icefloe.repository import Repository
 
@@ -115,7 +117,7 @@ def ingest(
         If files are damaged, or do not match each other or the group (the error lists all of
         them), or if values do not fit. After any of these errors, nothing was committed.
     """
-    layout = _Layout(chunks, shards, codecs, TypeOptions.of(unpack, dtype, pack))
+    layout = Layout(chunks, shards, codecs, TypeOptions.of(unpack, dtype, pack))
     if append and layout.types.is_set:
         raise argument_error(
             "append uses the data types and packing of the group: omit dtype and pack"
@@ -124,16 +126,34 @@ def ingest(
         dims, group, order, on_error, parse_options, append=append, changed=changed
     )
     options = merge_options(run_options, commit_options, keywords)
-    chunking = "unchanged" if chunks is None else f"into chunks of {_format_spec(chunks)}"
-    step = f"copy their chunks {chunking} to {parse_path(group)}"
-    find_mismatches = partial(_find_mismatches, group=group, dim=files.dim)
+    return run_ingest(spark, repository, sources, files, options, layout=layout)
+
+
+def run_ingest(
+    spark: SparkSession | None,
+    repository: Repository,
+    sources: Any,
+    files: FileOptions,
+    options: JobOptions,
+    *,
+    layout: Layout,
+) -> Plan | Report:
+    """Run the job with checked arguments; see `ingest`."""
+    chunking = (
+        "unchanged" if layout.chunks is None else f"into chunks of {_format_spec(layout.chunks)}"
+    )
+    step = f"copy their chunks {chunking} to {parse_path(files.group)}"
+    find_mismatches = partial(_find_mismatches, group=files.group, dim=files.dim)
     job = FileJob(
         "ingest", spark, repository, sources, files, options, find_mismatches, step, copies=True
     )
 
-    def write(run: JobRun, combined: CombinedFiles) -> CommitPolicy:
-        source_group = f"/source-{uuid.uuid4().hex}"
-        copies = _create_targets(run, combined, layout, source_group, files)
+    def copy_files(
+        run: JobRun,
+        combined: CombinedFiles,
+        source_group: str,
+        passes: Sequence[Sequence[ArrayCopy]],
+    ) -> None:
         scratch = run.fork_scratch()
         write_dataset(combined.dataset, scratch, group=source_group, validate_containers=False)
         _, positions = take_markers(scratch, combined, source_group, combined.mismatched)
@@ -141,18 +161,29 @@ def ingest(
         copy_mismatched(run, scratch, combined, source_group, positions)
         run.chunks = run.bytes_written = 0  # the report counts copied chunks, not references
         try:
-            copy_arrays(run, copies, scratch.fork())
+            for copies in passes:
+                copy_arrays(run, copies, scratch.fork())
         except JobFailedError as error:
             if error.__cause__ is not None:
                 raise  # Spark failed, not a task, and would fail again
             tasks = job.group_files(run, [file.url for file in combined.files])
-            unreadable = find_unreadable_files(run, tasks, parse_options or {})
+            unreadable = find_unreadable_files(run, tasks, files.parse_options)
             if not unreadable:
                 raise
             raise JobFailedError(run.name, unreadable) from error
+
+    def write(run: JobRun, combined: CombinedFiles) -> CommitPolicy:
+        source_group = f"/source-{uuid.uuid4().hex}"
+        copies = _create_targets(run, combined, layout, source_group, files)
+        copy_files(run, combined, source_group, [copies])
         return NO_POLICY
 
-    return job.execute(write)
+    def replace_steps(run: JobRun, combined: CombinedFiles) -> None:
+        source_group = f"/source-{uuid.uuid4().hex}"
+        passes = _plan_replacement(run, combined, source_group, files)
+        copy_files(run, combined, source_group, passes)
+
+    return job.execute(write, replace_steps)
 
 
 def _format_spec(chunks: ChunkSpec) -> str:
@@ -162,13 +193,13 @@ def _format_spec(chunks: ChunkSpec) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Layout:
+class Layout:
     """The requested chunks, shards, codecs and data types."""
 
-    chunks: ChunkSpec | None
-    shards: ChunkSpec | None
-    codecs: Sequence[Any] | None
-    types: TypeOptions
+    chunks: ChunkSpec | None = None
+    shards: ChunkSpec | None = None
+    codecs: Sequence[Any] | None = None
+    types: TypeOptions = field(default_factory=TypeOptions)
 
     def apply_to(self, name: str, source: ArrayDocument, *, is_data: bool) -> ConvertedArray:
         """Return the metadata of the stored array, and the transforms of its values."""
@@ -195,7 +226,7 @@ class _Layout:
 
 
 def _create_targets(
-    run: JobRun, combined: CombinedFiles, layout: _Layout, source_group: str, files: FileOptions
+    run: JobRun, combined: CombinedFiles, layout: Layout, source_group: str, files: FileOptions
 ) -> list[ArrayCopy]:
     """Create or extend arrays in the job's session, write coordinates, and plan the copies."""
     group, dim = files.group, files.dim
@@ -259,20 +290,66 @@ def _extend(
     transforms: tuple[ValueTransform, ...],
 ) -> ArrayCopy:
     """Extend an array, and plan the copy of the appended values."""
-    start = target.shape[axis]
+    span = Span(0, target.shape[axis], source.shape[axis])
     shape = list(target.shape)
-    shape[axis] += source.shape[axis]
+    shape[axis] += span.length
     extended = target.with_shape(shape)
     contents.set_metadata(run.session, parse_path(target.path), extended.to_bytes())
-    pad = start % target.write_unit[axis]
+    return _plan_span(run, source, extended, axis, transforms, span=span)
+
+
+def _plan_replacement(
+    run: JobRun, combined: CombinedFiles, source_group: str, files: FileOptions
+) -> list[list[ArrayCopy]]:
+    """Write the coordinates of new versions of files, and plan the copies of their other values.
+
+    Each list has copies that share no chunk, and can therefore run in parallel.
+    """
+    dim, dataset = files.dim, combined.dataset
+    replacement = Replacement.find(run.session, dataset, dim=dim, group=files.group)
+    replacement.write_loaded(run.session, dataset)
+    stored_arrays = _read_group(run.session, files.group)
+    convert = _make_converter(run.session, files.group)
+    passes: list[list[ArrayCopy]] = []
+    for path, array in dataset.arrays.items():
+        if not isinstance(array, VirtualArray) or dim not in array.dimension_names:
+            continue
+        source, target = (
+            ArrayDocument(f"{source_group}/{path}", array.metadata),
+            stored_arrays[path],
+        )
+        axis, transforms = source.dimension_names.index(dim), convert(path, source, target)[1]
+        spans_by_pass = separate_spans(replacement.spans, target.write_unit[axis])
+        for number, spans in enumerate(spans_by_pass):
+            if number == len(passes):
+                passes.append([])
+            passes[number] += (
+                _plan_span(run, source, target, axis, transforms, span=span) for span in spans
+            )
+    return passes
+
+
+def _plan_span(
+    run: JobRun,
+    source: ArrayDocument,
+    target: ArrayDocument,
+    axis: int,
+    transforms: tuple[ValueTransform, ...],
+    *,
+    span: Span,
+) -> ArrayCopy:
+    """Plan the copy of some steps to where they are stored in the target."""
+    pad = span.target % target.write_unit[axis]
     padded_shape = list(source.shape)
-    padded_shape[axis] += pad
-    # Plan on the target grid, where the first appended step is `pad` steps into a chunk.
-    copy = plan_array_copy(run, source.with_shape(padded_shape), extended.with_shape(padded_shape))
+    padded_shape[axis] = span.length + pad
+    # Plan on the target grid, where the first step is `pad` steps into a chunk.
+    copy = plan_array_copy(run, source.with_shape(padded_shape), target.with_shape(padded_shape))
     plan = copy.plan
     if plan is not None:
         plan = replace(plan, shape=source.shape)
-        is_misaligned = pad % source.chunks[axis] and plan.write_box[axis] < padded_shape[axis]
+        is_misaligned = (pad - span.source) % source.chunks[axis] and plan.write_box[
+            axis
+        ] < padded_shape[axis]
         if is_misaligned and plan.stage is None:
             # Boxes aligned with target chunks end within source chunks: use a stage, because only
             # stage chunks may be read twice.
@@ -281,11 +358,13 @@ def _extend(
     return replace(
         copy,
         source=source,
-        target=extended,
+        target=target,
         plan=plan,
         axis=axis,
-        start=start,
+        start=span.target,
         pad=pad,
+        offset=span.source,
+        length=span.length,
         transforms=transforms,
     )
 

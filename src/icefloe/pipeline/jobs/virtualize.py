@@ -18,7 +18,9 @@ from icefloe.pipeline.files.manifest_building import (
     build_manifests,
     require_refs_per_manifest,
 )
+from icefloe.pipeline.files.replacement import Replacement
 from icefloe.pipeline.options import CommitOptions, JobKeywords, RunOptions, merge_options
+from icefloe.virtual.agreement import raise_disagreements
 from icefloe.virtual.append_plan import compare_with_group
 from icefloe.virtual.writer import append as append_dataset
 from icefloe.virtual.writer import write as write_dataset
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from icefloe.pipeline.options import JobOptions
     from icefloe.pipeline.report import Plan, Report
     from icefloe.pipeline.run import JobRun
     from icefloe.repository import Repository
@@ -106,18 +109,42 @@ def virtualize(
     )
     options = merge_options(run_options, commit_options, keywords)
 
+    return run_virtualize(spark, repository, sources, files, options, refs=refs_per_manifest)
+
+
+def run_virtualize(
+    spark: SparkSession | None,
+    repository: Repository,
+    sources: Any,
+    files: FileOptions,
+    options: JobOptions,
+    *,
+    refs: int = REFS_PER_MANIFEST,
+) -> Plan | Report:
+    """Run the job with checked arguments; see `virtualize`."""
+    group, dim, append = files.group, files.dim, files.append
+
     def write(run: JobRun, combined: CombinedFiles) -> CommitPolicy:
         if append:
             append_dataset(
-                combined.dataset, run.session, dim=files.dim, group=group, validate_containers=False
+                combined.dataset, run.session, dim=dim, group=group, validate_containers=False
             )
         else:
             write_dataset(combined.dataset, run.session, group=group, validate_containers=False)
-        return build_manifests(run, run.session, combined, group, files.dim, refs=refs_per_manifest)
+        return build_manifests(run, run.session, combined, group, dim, refs=refs)
+
+    def replace_steps(run: JobRun, combined: CombinedFiles) -> None:
+        dataset = combined.dataset
+        replacement = Replacement.find(run.session, dataset, dim=dim, group=group)
+        raise_disagreements(
+            replacement.find_unaligned(run.session, dataset), f"replacing steps of {group}"
+        )
+        replacement.write_loaded(run.session, dataset)
+        replacement.write_refs(run, combined)
 
     def find_mismatches(session: Session, dataset: VirtualDataset) -> Iterable[Disagreement]:
-        return compare_with_group(dataset, session, dim=files.dim, group=group)
+        return compare_with_group(dataset, session, dim=dim, group=group)
 
     step = f"{'append' if append else 'write'} references to {parse_path(group)}"
     job = FileJob("virtualize", spark, repository, sources, files, options, find_mismatches, step)
-    return job.execute(write)
+    return job.execute(write, replace_steps)
