@@ -101,7 +101,7 @@ class Report:
     rows
         The number of exported rows.
     notes
-        What the job noticed, such as changes that it cannot detect.
+        What the job noticed, such as times that are missing.
     """
 
     job: str

@@ -99,6 +99,16 @@ def parse_time_units(attributes: Mapping[str, Any]) -> TimeUnits | None:
     return TimeUnits(unit, match["reference"], calendar, epoch_ns, missing_values)
 
 
+def format_time(value: float, units: TimeUnits) -> str:
+    """Format a time for messages: as a date and time in common calendars, or with its units."""
+    total_ns = round(value * units.step_ns) + units.epoch_ns
+    if units.calendar not in {"standard", "proleptic_gregorian"} or total_ns < _REFORM_NS:
+        return f"{value} {units.text}"
+    days = _count_days(1970, 1, 1, units.calendar)
+    time = np.datetime64(round(total_ns / 10**9) - days * 86400, "s")
+    return str(time).replace("T", " ").removesuffix(" 00:00:00")
+
+
 def convert_times(values: NDArray[Any], units: TimeUnits, target: TimeUnits) -> NDArray[Any] | None:
     """Convert times to other units; missing values do not change.
 

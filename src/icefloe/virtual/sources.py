@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import repeat
 from pathlib import Path
+from stat import S_ISREG
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from urllib.parse import quote, unquote
 
@@ -101,7 +102,7 @@ class OpenSource:
                 return None
             except OSError as error:
                 raise _unreadable_error(self.url, error) from error
-            if not os.path.isfile(self.path):  # noqa: PTH113
+            if not S_ISREG(stat.st_mode):
                 return None
             modified_at = datetime.fromtimestamp(stat.st_mtime, UTC)
             return SourceFile(self.url, stat.st_size, None, modified_at)

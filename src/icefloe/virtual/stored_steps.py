@@ -28,8 +28,8 @@ class StoredSteps:
 
     def __init__(self, session: Session, *, dim: str, group: str = "/") -> None:
         self._dim = dim
-        self._coordinate = _fetch_coordinate(session, dim, group)
-        values = [] if self._coordinate is None else _get_values(self._coordinate, dim).tolist()
+        self._coordinate = fetch_coordinate(session, dim, group)
+        values = [] if self._coordinate is None else self._coordinate.values.tolist()
         self._indices: dict[Any, int] = {value: index for index, value in enumerate(values)}
         self._has_duplicates = len(self._indices) < len(values)
 
@@ -68,11 +68,13 @@ class StoredSteps:
     def _convert(self, dataset: VirtualDataset) -> VirtualDataset:
         """Return the coordinate of a dataset in stored units."""
         assert self._coordinate is not None  # noqa: S101 - narrows the type
+        stored = VirtualDataset((), arrays={self._dim: self._coordinate})
         coordinate = replace(dataset, arrays={self._dim: dataset.arrays[self._dim]})
-        return convert_to_stored_units(self._coordinate, coordinate)[0]
+        return convert_to_stored_units(stored, coordinate)[0]
 
 
-def _fetch_coordinate(session: Session, dim: str, group: str) -> VirtualDataset | None:
+def fetch_coordinate(session: Session, dim: str, group: str) -> LoadedArray | None:
+    """Fetch the coordinate of a group along a dimension; None if it has none."""
     base = stored_group.resolve_group(session, group)
     path = stored_group.join_path(base, dim)
     node = session.transaction.get_node(path)
@@ -82,7 +84,7 @@ def _fetch_coordinate(session: Session, dim: str, group: str) -> VirtualDataset 
     if document.get("dimension_names") != [dim]:
         return None
     values = np.asarray(stored_group.open_stored_array(session, path)[...])
-    return VirtualDataset((), arrays={dim: LoadedArray(document, values)})
+    return LoadedArray(document, values)
 
 
 def _get_values(dataset: VirtualDataset, dim: str) -> NDArray[Any]:

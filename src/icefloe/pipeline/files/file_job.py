@@ -34,6 +34,7 @@ from icefloe.pipeline.files.source_record import (
 )
 from icefloe.pipeline.files.source_versions import SourceVersion, fetch_versions
 from icefloe.pipeline.files.staged_refs import FileInterner, ParsedFile, ParseFiles, delete_staged
+from icefloe.pipeline.files.time_gaps import describe_gaps
 from icefloe.pipeline.report import (
     Failure,
     JobFailedError,
@@ -52,7 +53,7 @@ from icefloe.virtual.arrays import LoadedArray, find_coordinate
 from icefloe.virtual.combining import combine, require_dims
 from icefloe.virtual.parsing import parse_at
 from icefloe.virtual.sources import MAX_CACHED_BYTES, SINGLE_REQUEST_BYTES, Sources
-from icefloe.virtual.stored_steps import StoredSteps
+from icefloe.virtual.stored_steps import StoredSteps, fetch_coordinate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -231,6 +232,9 @@ class FileJob:
                     # After new files: their manifests must not contain replaced chunks.
                     replace_steps(run, parts[-1])
                 self._require_unchanged(run, [file for part in parts for file in part.files])
+                if found.new:
+                    notes = self._find_gaps(run.session, parts[0].dataset)
+                    found = replace(found, notes=(*found.notes, *notes))
             except JobFailedError as error:
                 damaged = {
                     failure.source: failure
@@ -505,6 +509,15 @@ class FileJob:
             left_out=tuple(left_out),
             notes=found.notes,
         )
+
+    def _find_gaps(self, session: Session, added: VirtualDataset) -> Iterator[str]:
+        """Describe the times that are missing between the steps that a session added."""
+        dim = self.files.dim
+        coordinate = fetch_coordinate(session, dim, self.files.group)
+        if coordinate is not None and dim in added.lengths():
+            gaps = describe_gaps(coordinate, dim, added.lengths()[dim])
+            if gaps is not None:
+                yield gaps
 
     def _require_unchanged(self, run: JobRun, files: Iterable[ParsedFile]) -> None:
         """Raise if a file changed while the job read it."""
