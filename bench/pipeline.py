@@ -8,8 +8,9 @@ measurement.
 the same files into the same chunks: with xarray, dask and icechunk; without dask's threads; with
 one process of icefloe; with one process on one core; and with Spark on two cores.
 ``virtualize_virtualizarr`` and ``virtualize_spark`` create references to many small files;
-``nothing_to_do`` appends files that were appended before. ``driver_memory`` virtualizes a hundred
-synthetic files with ``COUNT`` references in total.
+``nothing_to_do`` appends files that were appended before. ``refresh`` refreshes a group of many
+files of which one changed, in one process. ``driver_memory`` virtualizes a hundred synthetic files
+with ``COUNT`` references in total.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ INGESTED, LATS, LONS, STEPS = 192, 361, 720, 4
 CHUNKS = {"time": 32, "lat": 91, "lon": 180}
 SMALL_FILES = 2_000
 SYNTHETIC_FILES = 100
+REPEATS = 5
 FEW_REFS = 100_000
 
 
@@ -228,6 +230,30 @@ def append_existing_files(folder: Path, count: int) -> dict[str, float]:
     return measured
 
 
+def refresh_one_file(folder: Path, count: int) -> dict[str, float]:
+    """Refresh a group of many files after one of them changed, and append one file."""
+    import icefloe  # noqa: PLC0415
+    from icefloe.pipeline.jobs.append import append  # noqa: PLC0415
+    from icefloe.pipeline.jobs.refresh import refresh  # noqa: PLC0415
+    from icefloe.pipeline.jobs.virtualize import virtualize  # noqa: PLC0415
+
+    paths = write_archive(folder / "small", count + REPEATS, (1, 24, 48))
+    repository = create_repository(icefloe, folder / "refresh", folder / "small")
+    virtualize(None, repository, paths[:count])
+    seconds: dict[str, list[float]] = {"append": [], "refresh": []}
+    for number in range(REPEATS):
+        started = time.perf_counter()
+        append(None, repository, paths[count + number])
+        seconds["append"].append(time.perf_counter() - started)
+        modified = paths[number].stat().st_mtime + 60
+        os.utime(paths[number], (modified, modified))
+        started = time.perf_counter()
+        report: Any = refresh(None, repository)
+        seconds["refresh"].append(time.perf_counter() - started)
+        assert report.files == 1
+    return {name: min(times) for name, times in seconds.items()}
+
+
 class SyntheticParser:
     """A parser that returns ``refs`` references, in one row, for files that do not exist."""
 
@@ -295,6 +321,7 @@ WORK: dict[str, tuple[Callable[[Path, int], dict[str, float]], int]] = {
     "virtualize_virtualizarr": (virtualize_virtualizarr, SMALL_FILES),
     "virtualize_spark": (virtualize_spark, SMALL_FILES),
     "nothing_to_do": (append_existing_files, SMALL_FILES),
+    "refresh": (refresh_one_file, SMALL_FILES),
     "driver_memory": (measure_driver_memory, FEW_REFS),
 }
 

@@ -132,7 +132,9 @@ GENERATION_GOALS: dict[str, dict[str, float | None]] = {
     "sequence": {"commit": 6.0, "open": 6.0, "bytes": None},
 }
 
-SPARK_WORK = ("ingest", "virtualize", "nothing_to_do", "driver_memory", "rows")
+SPARK_WORK = ("ingest", "virtualize", "nothing_to_do", "refresh", "driver_memory", "rows")
+SMALL_FILES_WORK = ("nothing_to_do", "refresh")
+"""Uses the files of ``virtualize``."""
 # Compared with Icechunk 2.x only.
 LATENCY_WORK: dict[str, Callable[[Path], Iterator[Result]]] = {
     "latency": measure_latency,
@@ -283,7 +285,7 @@ def measure_generations(folder: Path) -> list[Result]:
 
 def measure_spark(folder: Path, work: str) -> list[Result]:
     """Measure jobs and tables on Spark with two cores."""
-    work_folder = folder / ("virtualize" if work == "nothing_to_do" else work)  # the same files
+    work_folder = folder / ("virtualize" if work in SMALL_FILES_WORK else work)
     if work == "rows":
         rates = run_side("spark_rows.py")["million_rows_per_second"]
         return [
@@ -308,6 +310,11 @@ def measure_spark(folder: Path, work: str) -> list[Result]:
         seconds = run_side("pipeline.py", work, work_folder)["seconds"]
         title = "append 2,000 files that were appended before, after Spark has started"
         return [Result(title, f"{seconds:.2f} s", "", seconds, 1.0, "s")]
+    if work == "refresh":
+        best = run_side("pipeline.py", work, work_folder)
+        ours, base = best["refresh"], best["append"]
+        title = "refresh 1 of 2,000 virtual files, looking at all / append one"
+        return [Result(title, f"{ours:.3f} s", f"({base:.3f} s)", ours / base, 3.0, "ratio")]
     peers: list[tuple[str, str, float | None]]
     if work == "virtualize":
         peers = [("virtualizarr", "VirtualiZarr in one process", 1 / 1.5)]
