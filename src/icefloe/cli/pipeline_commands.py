@@ -265,6 +265,9 @@ def append(
             help="If files in the group changed: stop, replace their steps, or keep the old data."
         ),
     ] = Changed.STOP,
+    insert: Annotated[
+        bool, typer.Option("--insert", help="Insert files that belong between stored steps.")
+    ] = False,
     on_error: _OnErrorOption = OnError.RAISE,
     drop: _Drop = None,
     containers: Containers = None,
@@ -286,6 +289,7 @@ def append(
         group=group,
         virtual=virtual,
         changed=changed.value,
+        insert=insert,
         on_error=on_error.value,
         parse_options=_make_parse_options(drop),
     )

@@ -38,6 +38,30 @@ class StoredSteps:
         values = _get_values(self._convert(dataset), self._dim).tolist()
         return np.array([self._indices.get(value, -1) for value in values], np.int64)
 
+    def find_places(self, dataset: VirtualDataset) -> NDArray[np.int64]:
+        """Return the stored index before which each step of a dataset belongs.
+
+        The dataset has a numeric coordinate, of which no value is stored.
+        """
+        assert self._coordinate is not None  # noqa: S101 - narrows the type
+        stored = self._coordinate.values
+        values = _get_values(self._convert(dataset), self._dim)
+        if len(stored) > 1 and stored[0] > stored[-1]:
+            return len(stored) - np.searchsorted(stored[::-1], values)
+        return np.searchsorted(stored, values)
+
+    def is_late(self, dataset: VirtualDataset) -> bool:
+        """Whether the steps of a dataset are not stored, and belong before a stored step."""
+        array = dataset.arrays.get(self._dim)
+        if self._coordinate is None or not isinstance(array, LoadedArray):
+            return False
+        stored = self._coordinate.values
+        if {stored.dtype.kind, array.values.dtype.kind} - set("iuf") or not len(stored):
+            return False
+        return bool(
+            (self.find(dataset) < 0).all() and (self.find_places(dataset) < len(stored)).any()
+        )
+
     def find_problem(self, dataset: VirtualDataset, num_steps: int | None) -> Disagreement | None:
         """Find why a new version of a file cannot replace the old one, which had ``num_steps``.
 

@@ -24,6 +24,7 @@ from icefloe.model.chunk_payload import ETag
 from icefloe.pipeline.argument_errors import argument_error
 from icefloe.pipeline.arrays.nodes import parse_path
 from icefloe.pipeline.files import file_checks, static_arrays
+from icefloe.pipeline.files.insertion import make_room
 from icefloe.pipeline.files.mismatched_chunks import unify_chunks
 from icefloe.pipeline.files.source_files import find_versioned_sources
 from icefloe.pipeline.files.source_record import (
@@ -111,8 +112,8 @@ class CombinedFiles:
 class FileOptions:
     """How files are parsed and combined; see `virtualize`.
 
-    With ``append``, ``changed`` is what happens to files in the group that changed, and
-    ``is_refresh`` is whether new files are ignored.
+    With ``append``, ``changed`` is what happens to files in the group that changed, ``insert`` is
+    whether files may belong between stored steps, and ``is_refresh`` whether new files are ignored.
     """
 
     dims: tuple[str, ...]
@@ -122,6 +123,7 @@ class FileOptions:
     parse_options: Mapping[str, Any]
     append: bool
     changed: Changed = "stop"
+    insert: bool = False
     is_refresh: bool = False
 
     @classmethod
@@ -135,6 +137,7 @@ class FileOptions:
         *,
         append: bool,
         changed: Changed = "stop",
+        insert: bool = False,
     ) -> FileOptions:
         """Check arguments; raise `InvalidInputError` if one is invalid."""
         names = (dims,) if isinstance(dims, str) else tuple(dims)
@@ -155,6 +158,7 @@ class FileOptions:
             parse_options=dict(parse_options or {}),
             append=append,
             changed=changed,
+            insert=insert,
         )
 
     @property
@@ -219,22 +223,29 @@ class FileJob:
             new = self._parse(run, [url for url in urls if url not in parsed])
             staged += (file for file in new.values() if isinstance(file, ParsedFile))
             parsed |= new
-            parts = [
-                self._combine(run, [parsed[url] for url in part], replaced=replaced)
-                for part, replaced in ((found.new, None), (found.changed, found.known))
-                if part
-            ]
+            late = self._find_late(run.session, [parsed[url] for url in found.new])
+            added = self._combine_some(run, [parsed[url] for url in found.new if url not in late])
+            inserted = self._combine_some(run, [parsed[url] for url in late], is_late=True)
+            replaced = self._combine_some(
+                run, [parsed[url] for url in found.changed], replaced=found.known
+            )
+            parts = [part for part in (added, inserted, replaced) if part is not None]
             policy = NO_POLICY
             try:
-                if found.new:
-                    policy = write(run, parts[0])
-                if found.changed:
-                    # After new files: their manifests must not contain replaced chunks.
-                    replace_steps(run, parts[-1])
-                self._require_unchanged(run, [file for part in parts for file in part.files])
-                if found.new:
-                    notes = self._find_gaps(run.session, parts[0].dataset)
+                if added is not None:
+                    policy = write(run, added)
+                # After new files: their manifests must not contain moved or replaced chunks.
+                if inserted is not None:
+                    make_room(
+                        run.session, inserted.dataset, dim=self.files.dim, group=self.files.group
+                    )
+                    replace_steps(run, inserted)
+                if replaced is not None:
+                    replace_steps(run, replaced)
+                if added is not None:
+                    notes = self._find_gaps(run.session, added.dataset)
                     found = replace(found, notes=(*found.notes, *notes))
+                self._require_unchanged(run, [file for part in parts for file in part.files])
             except JobFailedError as error:
                 damaged = {
                     failure.source: failure
@@ -371,16 +382,34 @@ class FileJob:
             parsed.update(zip(task, shared, strict=True))
         return parsed
 
+    def _find_late(
+        self, session: Session, parsed: Iterable[ParsedFile | Failure]
+    ) -> dict[str, ParsedFile]:
+        """Return the files to insert between stored steps."""
+        if not self.files.insert:
+            return {}
+        steps = StoredSteps(session, dim=self.files.dim, group=self.files.group)
+        files = [file for file in parsed if isinstance(file, ParsedFile)]
+        return {file.url: file for file in files if steps.is_late(file.dataset)}
+
+    def _combine_some(
+        self, run: JobRun, parsed: Sequence[ParsedFile | Failure], **options: Any
+    ) -> CombinedFiles | None:
+        """Combine files, or return None if there are none."""
+        return self._combine(run, parsed, **options) if parsed else None
+
     def _combine(
         self,
         run: JobRun,
         parsed: Sequence[ParsedFile | Failure],
         *,
         replaced: Mapping[str, KnownSource] | None = None,
+        is_late: bool = False,
     ) -> CombinedFiles:
         """Combine files that fit together; leave the others out, or raise with all of them.
 
-        ``replaced`` are the old versions of the files, None for new files.
+        ``replaced`` are the old versions of the files, None for new files. ``is_late`` is whether
+        the files are to be inserted.
         """
         files = [file for file in parsed if isinstance(file, ParsedFile)]
         left_out = [failure for failure in parsed if isinstance(failure, Failure)]
@@ -390,7 +419,7 @@ class FileJob:
         for dim in dims if files else ():
             if not any(_has_dimension(file.dataset, dim) for file in files):
                 require_dims([files[0].dataset], (dim,))
-        for check in self._iter_checks(run.session, replaced):
+        for check in self._iter_checks(run.session, replaced, is_late=is_late):
             files, left_out = file_checks.exclude_files(
                 files, check(files) if files else (), left_out
             )
@@ -414,7 +443,7 @@ class FileJob:
         raise JobFailedError(run.name, left_out)
 
     def _iter_checks(
-        self, session: Session, replaced: Mapping[str, KnownSource] | None
+        self, session: Session, replaced: Mapping[str, KnownSource] | None, *, is_late: bool
     ) -> Iterator[Check]:
         """Yield the checks; each applies to files that passed the previous checks."""
         dims, first = frozenset(self.files.dims), self.files.dim
@@ -432,12 +461,25 @@ class FileJob:
         yield lambda files: file_checks.find_unsorted(files, self.files.dims)
         if replaced is not None:
             yield partial(_find_replacement_problems, session, self.files, replaced)
-        elif append and has_one_dim:
-            yield lambda files: find_append_problems(
-                [file.dataset for file in files], session, dim=first, group=group
-            )
+        elif append and has_one_dim and not is_late:
+            yield lambda files: self._find_append_problems_of_files(session, files)
         if has_one_dim and self.files.order != "given":
             yield lambda files: file_checks.find_overlaps(files, first)
+
+    def _find_append_problems_of_files(
+        self, session: Session, files: Sequence[ParsedFile]
+    ) -> Iterator[Disagreement]:
+        """Find why files cannot be appended; name the option that inserts them."""
+        dim, group = self.files.dim, self.files.group
+        datasets = {file.url: file.dataset for file in files}
+        steps = StoredSteps(session, dim=dim, group=group)
+        for problem in find_append_problems([*datasets.values()], session, dim=dim, group=group):
+            dataset = datasets.get(problem.file)
+            if dataset is not None and steps.is_late(dataset):
+                text = f"{problem.text}; insert=True (--insert) inserts them"
+                yield replace(problem, text=text)
+            else:
+                yield problem
 
     def _find_append_problems(
         self, session: Session, dataset: VirtualDataset

@@ -33,6 +33,7 @@ def append(
     group: str = "/",
     virtual: bool | None = None,
     changed: Changed = "stop",
+    insert: bool = False,
     on_error: OnError = "raise",
     parse_options: Mapping[str, Any] | None = None,
     run_options: RunOptions | None = None,
@@ -59,6 +60,10 @@ def append(
         What to do if files of ``sources`` that are in the group changed since they were added:
         ``stop`` raises `SourcesChangedError`, ``replace`` replaces their steps as `refresh` does,
         in the same commit, and ``keep`` does not look for changes.
+    insert
+        Whether to insert files whose steps belong between stored steps, or before them; otherwise
+        such files are refused. Chunks are moved, not copied: the steps must fill whole chunks, and
+        begin where a chunk begins.
     sources, on_error, parse_options
         As for `virtualize`.
     run_options, commit_options, keywords
@@ -89,6 +94,7 @@ def append(
         group=group,
         append=True,
         changed=changed,
+        insert=insert,
         on_error=on_error,
         parse_options=parse_options,
         run_options=options.run,

@@ -63,6 +63,7 @@ def ingest(
     group: str = "/",
     append: bool = False,
     changed: Changed = "stop",
+    insert: bool = False,
     chunks: ChunkSpec | None = None,
     shards: ChunkSpec | None = None,
     codecs: Sequence[Any] | None = None,
@@ -87,7 +88,7 @@ def ingest(
     append
         Whether to extend the group along the first of ``dims``. The group keeps its chunks, codecs
         and data types. Files that are already in the group are skipped.
-    changed
+    changed, insert
         As for `append`.
     chunks, shards
         Chunk and shard lengths by dimension name, -1 for a whole dimension; the chunks of the files
@@ -123,7 +124,7 @@ def ingest(
             "append uses the data types and packing of the group: omit dtype and pack"
         )
     files = FileOptions.of(
-        dims, group, order, on_error, parse_options, append=append, changed=changed
+        dims, group, order, on_error, parse_options, append=append, changed=changed, insert=insert
     )
     options = merge_options(run_options, commit_options, keywords)
     return run_ingest(spark, repository, sources, files, options, layout=layout)

@@ -49,6 +49,7 @@ def virtualize(
     group: str = "/",
     append: bool = False,
     changed: Changed = "stop",
+    insert: bool = False,
     order: Order | None = None,
     on_error: OnError = "raise",
     parse_options: Mapping[str, Any] | None = None,
@@ -75,7 +76,7 @@ def virtualize(
     append
         Whether to extend the group along the first of ``dims``. Files that are already in the
         group are skipped, including those of concurrent commits.
-    changed
+    changed, insert
         As for `append`.
     order
         ``coordinates`` sorts files along ``dims``, ``given`` keeps the order of ``sources``; None
@@ -105,7 +106,7 @@ def virtualize(
     """
     require_refs_per_manifest(refs_per_manifest)
     files = FileOptions.of(
-        dims, group, order, on_error, parse_options, append=append, changed=changed
+        dims, group, order, on_error, parse_options, append=append, changed=changed, insert=insert
     )
     options = merge_options(run_options, commit_options, keywords)
 
