@@ -11,6 +11,11 @@ from icefloe.cli.option_hints import suggest_options
     "message, expected",
     [
         ('exclude them with on_error="skip"', "exclude them with --on-error skip"),
+        (
+            'use changed="replace" or changed="keep", and insert=True',
+            "use --changed replace or --changed keep, and --insert",
+        ),
+        ("copy the values with virtual=False", "copy the values with --native"),
         ("create one with create=True", "create one with --create"),
         ("small jobs run with spark=None", "small jobs run with --no-spark"),
         (

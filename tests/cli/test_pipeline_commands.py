@@ -54,6 +54,7 @@ def test_files_that_changed_are_named_and_replaced(archive: Path, tmp_path: Path
     native = ("-g", "native", HERE)
     refused = icefloe("append", repository, files, *native, code=1).stderr
     assert "1 source changed since" in refused
+    assert "with --changed replace, or keep the stored values with --changed keep" in refused
     assert f"{changed.as_uri()}: " in refused
     kept = icefloe("append", repository, files, *native, "--changed", "keep").stdout
     assert kept == "append: nothing to do\n"

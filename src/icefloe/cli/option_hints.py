@@ -7,6 +7,10 @@ from typing import Final
 
 _OPTIONS: Final = {
     'on_error="skip"': "--on-error skip",
+    'changed="replace"': "--changed replace",
+    'changed="keep"': "--changed keep",
+    "insert=True": "--insert",
+    "virtual=False": "--native",
     "create=True": "--create",
     "spark=None": "--no-spark",
     "order='coordinates'": "--order coordinates",

@@ -185,8 +185,8 @@ class SourcesChangedError(JobFailedError):
         return (
             f"{self.job}: nothing was committed, {format_count(len(self.failures), 'source')} "
             f"changed since they were added:\n{_format_failures(self.failures, max_shown)}\n"
-            'replace their steps with changed="replace" (--changed replace), or keep the stored '
-            'values with changed="keep" (--changed keep)'
+            'replace their steps with changed="replace", or keep the stored values with '
+            'changed="keep"'
         )
 
 

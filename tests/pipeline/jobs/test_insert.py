@@ -46,7 +46,7 @@ def test_late_files_are_inserted_in_one_commit(
     """At the start, at several places in the middle, and with files to append."""
     paths = write_files(folder, 9)
     job(None, repository, [paths[1], paths[2], paths[5], paths[7]])
-    with pytest.raises(JobFailedError, match=r"part-003.nc: time: .*; insert=True \(--insert\)"):
+    with pytest.raises(JobFailedError, match=r"part-003.nc: time: .*; insert=True inserts them"):
         append(None, repository, paths)
     report = append(None, repository, paths, insert=True)
     assert report.files == 5  # type: ignore[union-attr]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import zarr
 
-from icefloe.errors import InvalidInputError
+from icefloe.errors import FilesDisagreeError, InvalidInputError
 from icefloe.pipeline import JobFailedError
 from icefloe.pipeline.files.source_record import KnownSource, read_known_sources, store_sources
 from icefloe.pipeline.files.source_versions import SourceVersion
@@ -20,6 +20,7 @@ from icefloe.pipeline.jobs.ingest import ingest
 from icefloe.pipeline.jobs.refresh import refresh
 from icefloe.pipeline.jobs.virtualize import virtualize
 from icefloe.pipeline.report import Report
+from icefloe.virtual import parse
 from support.netcdf_files import (
     assert_icechunk_agrees,
     assert_same,
@@ -227,6 +228,20 @@ def test_files_that_vanished_are_named_and_kept(
     assert f"1 file in the group does not exist anymore: {paths[1].as_uri()}" in str(report)
     assert paths[1].as_uri() in str(refresh(None, repository, dry_run=True))
     assert_same(dataset(repository), expected)
+
+
+def test_references_do_not_replace_chunks_with_steps_of_other_files(
+    folder: Path, repository: icefloe.Repository
+) -> None:
+    paths = write_files(folder, 4, days=1, chunks=(2, 3, 4))
+    options: dict[str, Any] = {"parse_options": {"drop_variables": ["t2m", "height"]}}
+    codecs = parse(paths[0]).arrays["rain"].metadata["codecs"]
+    ingest(None, repository, paths, chunks={"time": 2}, codecs=codecs, **options)
+    reprocess(paths[1])
+    with pytest.raises(FilesDisagreeError, match=r"shares chunks of 2 steps .*steps 1 to 1.*False"):
+        refresh(None, repository, virtual=True, **options)
+    refresh(None, repository, **options)
+    assert_same(dataset(repository), files_dataset(paths).drop_vars(["t2m", "height"]))
 
 
 def test_a_dry_run_names_what_would_be_replaced(

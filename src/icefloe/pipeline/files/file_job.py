@@ -476,7 +476,7 @@ class FileJob:
         for problem in find_append_problems([*datasets.values()], session, dim=dim, group=group):
             dataset = datasets.get(problem.file)
             if dataset is not None and steps.is_late(dataset):
-                text = f"{problem.text}; insert=True (--insert) inserts them"
+                text = f"{problem.text}; insert=True inserts them"
                 yield replace(problem, text=text)
             else:
                 yield problem

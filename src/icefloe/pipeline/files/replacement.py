@@ -150,9 +150,9 @@ class Replacement:
                 stop = span.target + span.length
                 if span.target % length or (stop % length and stop != end):
                     text = (
-                        f"has steps {span.target} to {stop - 1} in chunks of {length} steps with "
-                        "other files, so references cannot replace them: pass virtual=False "
-                        "(--native) to copy the values"
+                        f"shares chunks of {length} steps with other files (steps {span.target} to "
+                        f"{stop - 1}), so its references cannot replace theirs: copy the file "
+                        "with virtual=False"
                     )
                     yield Disagreement(dataset.label, path, "chunks", text)
                     break
