@@ -244,6 +244,23 @@ def test_references_do_not_replace_chunks_with_steps_of_other_files(
     assert_same(dataset(repository), files_dataset(paths).drop_vars(["t2m", "height"]))
 
 
+def test_bad_files_are_reported_together(folder: Path, repository: icefloe.Repository) -> None:
+    """New and changed ones; the others are added without them."""
+    paths = write_files(folder, 4)
+    ingest(None, repository, paths[:2])
+    expected = files_dataset([*paths[:2], paths[3]])
+    for path in paths[1:3]:
+        age(path).write_bytes(b"damaged")
+    with pytest.raises(JobFailedError, match="2 sources failed") as caught:
+        append(None, repository, paths[:3], changed="replace")
+    named = [failure.source for failure in caught.value.failures]
+    assert sorted(named) == [path.as_uri() for path in paths[1:3]]
+    report = append(None, repository, paths, changed="replace", on_error="skip")
+    assert isinstance(report, Report)
+    assert (report.files, len(report.left_out)) == (1, 2)
+    assert_same(dataset(repository), expected)
+
+
 def test_a_dry_run_names_what_would_be_replaced(
     job: Any, folder: Path, repository: icefloe.Repository
 ) -> None:

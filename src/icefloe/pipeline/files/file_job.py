@@ -224,12 +224,14 @@ class FileJob:
             staged += (file for file in new.values() if isinstance(file, ParsedFile))
             parsed |= new
             late = self._find_late(run.session, [parsed[url] for url in found.new])
-            added = self._combine_some(run, [parsed[url] for url in found.new if url not in late])
-            inserted = self._combine_some(run, [parsed[url] for url in late], is_late=True)
-            replaced = self._combine_some(
-                run, [parsed[url] for url in found.changed], replaced=found.known
-            )
+            bad: list[Failure] = []
+            combine_part = partial(self._combine_part, run, bad)
+            added = combine_part([parsed[url] for url in found.new if url not in late])
+            inserted = combine_part([parsed[url] for url in late], is_late=True)
+            replaced = combine_part([parsed[url] for url in found.changed], replaced=found.known)
             parts = [part for part in (added, inserted, replaced) if part is not None]
+            if bad and (self.files.on_error == "raise" or not parts):
+                raise JobFailedError(run.name, bad)
             policy = NO_POLICY
             try:
                 if added is not None:
@@ -257,7 +259,7 @@ class FileJob:
                 parsed.update(damaged)
                 continue
             try:
-                return self._commit(run, parts, policy, found)
+                return self._commit(run, parts, policy, replace(found, left_out=tuple(bad)))
             except RebaseFailedError:
                 if not self.files.append or attempt + 1 == _MAX_ATTEMPTS:
                     raise
@@ -392,11 +394,21 @@ class FileJob:
         files = [file for file in parsed if isinstance(file, ParsedFile)]
         return {file.url: file for file in files if steps.is_late(file.dataset)}
 
-    def _combine_some(
-        self, run: JobRun, parsed: Sequence[ParsedFile | Failure], **options: Any
+    def _combine_part(
+        self,
+        run: JobRun,
+        bad: list[Failure],
+        parsed: Sequence[ParsedFile | Failure],
+        **options: Any,
     ) -> CombinedFiles | None:
-        """Combine files, or return None if there are none."""
-        return self._combine(run, parsed, **options) if parsed else None
+        """Combine files; if there are none, or none that fit, extend ``bad`` and return None."""
+        if not parsed:
+            return None
+        try:
+            return self._combine(run, parsed, **options)
+        except JobFailedError as error:
+            bad += error.failures
+            return None
 
     def _combine(
         self,
@@ -520,7 +532,7 @@ class FileJob:
     ) -> Report:
         group = self.files.group
         files = [file for part in parts for file in part.files]
-        left_out = [failure for part in parts for failure in part.left_out]
+        left_out = [*found.left_out, *(failure for part in parts for failure in part.left_out)]
         urls = [file.url for file in files]
         if not self.files.append:
             static_arrays.store_digests(run.session, group, files[0], frozenset(self.files.dims))
@@ -578,12 +590,16 @@ class FileJob:
 
 @dataclass(frozen=True, slots=True)
 class _FoundSources:
-    """The sources of a job that are new, those that changed, all in the group, and notes."""
+    """The sources of a job: new ones, those that changed, all in the group, and those left out.
+
+    ``notes`` are for the report.
+    """
 
     new: dict[str, SourceVersion | None]
     changed: dict[str, SourceVersion] = field(default_factory=dict)
     known: dict[str, KnownSource] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    left_out: tuple[Failure, ...] = ()
 
 
 def _find_changed(
