@@ -55,6 +55,8 @@ class StoredSteps:
         array = dataset.arrays.get(self._dim)
         if self._coordinate is None or not isinstance(array, LoadedArray):
             return False
+        if not self._has_one_coordinate(dataset):
+            return False
         stored = self._coordinate.values
         if {stored.dtype.kind, array.values.dtype.kind} - set("iuf") or not len(stored):
             return False
@@ -74,6 +76,8 @@ class StoredSteps:
         path = find_coordinate(dataset.arrays, "", self._dim)
         if path is None or not isinstance(dataset.arrays[path], LoadedArray):
             return "is not a coordinate in the file, so the steps to replace are unknown"
+        if not self._has_one_coordinate(dataset):
+            return "has another coordinate or length in some groups of the file: write them anew"
         if self._coordinate is None:
             return "is not a coordinate in the repository, so the steps to replace are unknown"
         if self._has_duplicates:
@@ -88,6 +92,16 @@ class StoredSteps:
         if (np.diff(steps) != 1).any():
             return "has its steps in another order than the repository: write the group anew"
         return None
+
+    def _has_one_coordinate(self, dataset: VirtualDataset) -> bool:
+        """Whether the coordinate applies to all arrays along the dimension, in all groups."""
+        length = dataset.arrays[self._dim].shape[0]
+        return all(
+            find_coordinate(dataset.arrays, path, self._dim) == self._dim
+            and array.shape[array.dimension_names.index(self._dim)] == length
+            for path, array in dataset.arrays.items()
+            if self._dim in array.dimension_names
+        )
 
     def _convert(self, dataset: VirtualDataset) -> VirtualDataset:
         """Return the coordinate of a dataset in stored units."""

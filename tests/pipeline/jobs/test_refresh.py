@@ -261,6 +261,27 @@ def test_bad_files_are_reported_together(folder: Path, repository: icefloe.Repos
     assert_same(dataset(repository), expected)
 
 
+def test_groups_with_coordinates_of_their_own_are_refused(
+    folder: Path, repository: icefloe.Repository
+) -> None:
+    """The steps of a file are at other positions in each group."""
+    paths = [folder / f"{number}.nc" for number in range(3)]
+    for number, path in enumerate(paths):
+        with h5netcdf.File(path, "w") as file:
+            for node, count in ((file, 1), (file.create_group("fine"), 4)):
+                node.dimensions = {"time": count}
+                hours = np.arange(number * count, (number + 1) * count)
+                time = node.create_variable("time", ("time",), "i4", data=hours)
+                time.attrs["units"] = "hours since 2024-01-01"
+                node.create_variable("v", ("time",), "f4", data=hours)
+    ingest(None, repository, [paths[0], paths[2]])
+    age(paths[2])
+    with pytest.raises(JobFailedError, match="has another coordinate or length in some groups"):
+        refresh(None, repository)
+    with pytest.raises(JobFailedError, match="does not continue the steps"):
+        append(None, repository, paths[1], insert=True)
+
+
 def test_a_dry_run_names_what_would_be_replaced(
     job: Any, folder: Path, repository: icefloe.Repository
 ) -> None:
