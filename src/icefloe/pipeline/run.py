@@ -11,11 +11,18 @@ from __future__ import annotations
 import logging
 import time
 import warnings
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from icefloe.conflicts import BasicConflictSolver, ConflictSolver, VersionSelection
-from icefloe.errors import ErrorKind, RebaseFailedError, SessionStateError
+from icefloe.errors import (
+    ErrorKind,
+    ReadOnlyError,
+    RebaseFailedError,
+    SessionStateError,
+    StorageError,
+)
 from icefloe.pipeline.report import Failure, JobFailedError, Plan, Report
 from icefloe.session import ForkSession, Session, contents
 from icefloe.session.commit_policy import NO_POLICY, CommitPolicy
@@ -26,7 +33,7 @@ from icefloe.spark.engine.tasks import Outcome, format_error, get_parallelism, r
 from icefloe.store.open_array import open_array
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import zarr
     from pyspark.sql import SparkSession
@@ -63,6 +70,24 @@ REMEDY: Final = "fix the cause and run the job again"
 _REMEDY_FOR_SPARK: Final = (
     f"{REMEDY}; if workers were killed, they may have run out of memory: lower task_bytes"
 )
+
+
+_REMEDY_FOR_STORAGE: Final = (
+    "check the permissions and the free space of the repository, and run the job again"
+)
+
+
+class RepositoryWriteError(Exception):
+    """A task failed to write to the repository: the whole job fails, whatever it read."""
+
+
+@contextmanager
+def writing_repository() -> Iterator[None]:
+    """Raise storage errors as `RepositoryWriteError`, because sources do not cause them."""
+    try:
+        yield
+    except (StorageError, ReadOnlyError, OSError) as error:
+        raise RepositoryWriteError(format_error(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +138,25 @@ class FailedUnits(NamedTuple):
 class _TaskResult(NamedTuple):
     changes: ChangeSet
     left_out: dict[str, str]
+
+
+class _FailedWrite(NamedTuple):
+    """The result of a task that raised `RepositoryWriteError`."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _CatchFailedWrite(Generic[T, R]):
+    """Calls ``work``, and returns a failed write instead of raising it."""
+
+    work: Callable[[T], R]
+
+    def __call__(self, task: T) -> R | _FailedWrite:
+        try:
+            return self.work(task)
+        except RepositoryWriteError as error:
+            return _FailedWrite(str(error))
 
 
 @dataclass(slots=True)
@@ -251,10 +295,14 @@ class JobRun:
         return results
 
     def run_stage(self, tasks: Sequence[T], work: Callable[[T], R]) -> list[Outcome[R]]:
-        """Run tasks on executors and return their outcomes."""
+        """Run tasks on executors and return their outcomes.
+
+        Raises `JobFailedError` if a task could not write to the repository.
+        """
         started = time.monotonic()
+        caught = _CatchFailedWrite(work)
         try:
-            outcomes = run_tasks(self.spark, tasks, work, progress=self.options.run.progress)
+            results = run_tasks(self.spark, tasks, caught, progress=self.options.run.progress)
         except Exception as error:
             if not type(error).__module__.startswith(("pyspark", "py4j")):
                 raise
@@ -263,6 +311,15 @@ class JobRun:
             raise JobFailedError(self.name, [reason], remedy=_REMEDY_FOR_SPARK) from error
         seconds = time.monotonic() - started
         _LOGGER.info("%s: stage of %d tasks took %.1f s", self.name, len(tasks), seconds)
+        outcomes: list[Outcome[R]] = []
+        for outcome in results:
+            if isinstance(outcome.result, _FailedWrite):
+                failure = Failure(
+                    f"writing to {self.repository.storage.url}", outcome.result.reason
+                )
+                cause = RepositoryWriteError(outcome.result.reason)
+                raise JobFailedError(self.name, [failure], remedy=_REMEDY_FOR_STORAGE) from cause
+            outcomes.append(Outcome(outcome.index, outcome.result, outcome.error))
         return outcomes
 
     # -- commit
@@ -358,6 +415,8 @@ def run_units(task: tuple[WorkUnit, ...], work: Callable[[Any], None]) -> Failed
                 break
             try:
                 work(unit.value)
+            except RepositoryWriteError:
+                raise
             except Exception as error:  # noqa: BLE001 - reported with all others
                 failures.append(Failure(unit.label, format_error(error)))
     return FailedUnits(tuple(failures)) if failures else None
@@ -372,7 +431,8 @@ def _make_write_task(
         failed = run_units(task, lambda value: work(writer, value))
         if failed is not None:
             return failed
-        return _TaskResult(finish_task(writer.fork), writer.left_out)
+        with writing_repository():
+            return _TaskResult(finish_task(writer.fork), writer.left_out)
 
     return write
 

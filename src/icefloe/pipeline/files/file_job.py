@@ -21,7 +21,7 @@ from icefloe.pipeline.files.source_files import fetch_sizes, find_sized_sources
 from icefloe.pipeline.files.source_record import describe_sources, read_known_sources, store_sources
 from icefloe.pipeline.files.staged_refs import FileInterner, ParsedFile, ParseFiles, delete_staged
 from icefloe.pipeline.report import Failure, JobFailedError, format_bytes, format_count
-from icefloe.pipeline.run import JobRun
+from icefloe.pipeline.run import REMEDY, JobRun
 from icefloe.session import Session, contents
 from icefloe.storage.backoff import compute_backoff_s
 from icefloe.virtual.agreement import Disagreement, raise_disagreements
@@ -176,7 +176,8 @@ class FileJob:
                     for failure in error.failures
                     if failure.source in parsed
                 }
-                if self.files.on_error == "raise" or not damaged:
+                # With a remedy, something else than sources failed.
+                if self.files.on_error == "raise" or error.remedy is not None or not damaged:
                     raise
                 parsed.update(damaged)
                 continue
@@ -264,12 +265,19 @@ class FileJob:
         options = self.files.parse_options
         work = ParseFiles(run.session.connection, options, frozenset(self.files.dims))
         interner = FileInterner()
+        failed_tasks: list[Failure] = []
         for task, outcome in zip(tasks, run.run_stage(tasks, work), strict=True):
-            items: Iterable[ParsedFile | Failure] = outcome.result or ()
-            if outcome.error is not None:
-                items = [Failure(url, outcome.error) for url in task]
-            shared = (item if isinstance(item, Failure) else interner.add(item) for item in items)
-            parsed.update(zip(task, shared, strict=True))
+            if outcome.result is None:
+                # Not due to a file: files that cannot be parsed are results.
+                label = f"parsing {format_count(len(task), 'file')} from {task[0]}"
+                failed_tasks.append(Failure(label, outcome.error or ""))
+                continue
+            items = (
+                item if isinstance(item, Failure) else interner.add(item) for item in outcome.result
+            )
+            parsed.update(zip(task, items, strict=True))
+        if failed_tasks:
+            raise JobFailedError(run.name, failed_tasks, remedy=REMEDY)
         return parsed
 
     def _combine(self, run: JobRun, parsed: Sequence[ParsedFile | Failure]) -> CombinedFiles:

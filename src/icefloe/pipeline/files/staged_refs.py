@@ -28,6 +28,7 @@ from icefloe.model.ids import ChunkId
 from icefloe.model.manifest import ArrayManifest, ChunkPayloads
 from icefloe.pipeline.files.static_arrays import StaticDigests
 from icefloe.pipeline.report import Failure
+from icefloe.pipeline.run import writing_repository
 from icefloe.spark.engine.tasks import format_error
 from icefloe.virtual.arrays import AnyArray, VirtualArray
 from icefloe.virtual.parsing import parse_at
@@ -161,7 +162,8 @@ class ParseFiles:
     def _stage(self, files: list[dict[str, ArrayManifest]]) -> StagedRefs:
         data = zstandard.compress(pickle.dumps(files, protocol=5), 1)
         chunk_id = self.connection.generation.make_id(ChunkId)
-        self.connection.assets.write_chunk(chunk_id, data)
+        with writing_repository():
+            self.connection.assets.write_chunk(chunk_id, data)
         return StagedRefs(ChunkRef(chunk_id, 0, len(data)), _compute_digest(data))
 
 

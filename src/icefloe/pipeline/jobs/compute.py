@@ -28,7 +28,7 @@ from icefloe.pipeline.arrays.nodes import create_array, parse_path, require_arra
 from icefloe.pipeline.arrays.packed_values import ValueDecoder, find_decoder
 from icefloe.pipeline.options import CommitOptions, JobKeywords, RunOptions, merge_options
 from icefloe.pipeline.report import Plan, Report, format_bytes
-from icefloe.pipeline.run import JobRun, TaskWriter, WorkUnit
+from icefloe.pipeline.run import JobRun, TaskWriter, WorkUnit, writing_repository
 from icefloe.store.open_array import open_array
 
 if TYPE_CHECKING:
@@ -286,7 +286,8 @@ def compute(
         ):
             parts = dict(zip(grid.sizes, box, strict=True))
             selection = tuple(parts.get(name, slice(None)) for name in target.dims)
-            writer.open_target(target.path)[selection] = values
+            with writing_repository():
+                writer.open_target(target.path)[selection] = values
 
     run.write_units(run.session, units, work)
     paths = [target.path for target in targets]

@@ -132,7 +132,7 @@ def ingest(
             copy_arrays(run, copies, scratch.fork())
         except JobFailedError as error:
             if error.__cause__ is not None:
-                raise  # Spark failed, not a task, and would fail again
+                raise  # Spark or a write failed, not a source
             tasks = job.group_files(run, [file.url for file in combined.files])
             unreadable = find_unreadable_files(run, tasks, parse_options or {})
             if not unreadable:

@@ -24,7 +24,7 @@ from icefloe.pipeline.arrays.coarsen import METHODS, coarsen, coarsen_dtype, coa
 from icefloe.pipeline.arrays.nodes import parse_path, read_arrays
 from icefloe.pipeline.options import CommitOptions, JobKeywords, RunOptions, merge_options
 from icefloe.pipeline.report import Plan, Report, format_bytes
-from icefloe.pipeline.run import JobRun, TaskWriter, WorkUnit
+from icefloe.pipeline.run import JobRun, TaskWriter, WorkUnit, writing_repository
 from icefloe.session import contents
 from icefloe.store.open_array import open_array
 
@@ -196,7 +196,8 @@ def _write_box(method: str, writer: TaskWriter, value: tuple[_Level, Box]) -> No
     )
     values = np.asarray(writer.open_target(step.source.path)[window])
     result = coarsen(values, step.factors, method, missing=step.missing)
-    writer.open_target(step.target.path)[box] = result
+    with writing_repository():
+        writer.open_target(step.target.path)[box] = result
 
 
 def _select_sources(
