@@ -1,4 +1,4 @@
-"""Opens repositories by URL for jobs, with containers for the files that they read.
+"""Opens the repositories that jobs are given, with containers for the files that they read.
 
 A container describes how to reach the files below a URL prefix; here it is derived from the prefix
 and the environment. Containers for files to copy are temporary. Containers for virtual chunks must
@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from icefloe.containers.container_table import ContainerTable
-from icefloe.errors import ErrorKind, InvalidInputError, RepositoryNotFoundError
+from icefloe.errors import ErrorKind, IcefloeError, InvalidInputError, RepositoryNotFoundError
 from icefloe.model.config import RepositoryConfig
 from icefloe.model.containers import ObjectStoreConfig, S3Options, VirtualChunkContainer
+from icefloe.pipeline.argument_errors import argument_error
 from icefloe.repository import Repository
 from icefloe.storage import (
     AzureCredentials,
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
     from icefloe.model.containers import AnyObjectStoreConfig
     from icefloe.storage import AnyCredential
+
+RepositoryOrPlace: TypeAlias = "Repository | str | os.PathLike[str]"
+"""The repository of a job, or its directory or URL."""
 
 _WILDCARD: Final = re.compile(r"[*?\[]")
 _REFERENCE_SUFFIXES: Final = (".json", ".parquet", ".parq")
@@ -103,12 +107,88 @@ def open_repository(
         repository = Repository.open(storage, config, credentials)
         if added and not dry_run:
             repository.save_config()
-    folders = list(dict.fromkeys(map(make_source_prefix, sources)))
-    if config.virtual_chunk_containers is None and not any(map(_is_local, folders)):
-        return repository  # covered by the default containers
+    return cover_sources(repository, sources)
+
+
+def require_repository(spark: Any, repository: Any, sources: Any = None) -> Repository:
+    """Return the repository that a job was given, opened if it is a directory or a URL.
+
+    Raises `InvalidInputError` if arguments are swapped.
+    """
+    order = "(spark, repository, …)" if sources is None else "(spark, repository, sources, …)"
+    expected = f"the arguments are {order}, where spark is a Spark session or None"
+    if not (spark is None or hasattr(spark, "createDataFrame")):
+        raise argument_error(
+            f"the first argument is {_describe(spark)}, not a Spark session: {expected}"
+        )
+    if isinstance(sources, Repository):
+        raise argument_error(f"sources is a repository: {expected}")
+    if isinstance(repository, Repository):
+        return repository
+    if not isinstance(repository, str | os.PathLike):
+        raise argument_error(
+            f"repository is {_describe(repository)}, not a repository, a directory or a URL: "
+            f"{expected}"
+        )
+    try:
+        return open_repository(repository)
+    except RepositoryNotFoundError as error:
+        if isinstance(sources, str | os.PathLike) and _is_repository(sources):
+            raise argument_error(
+                f"sources, {os.fspath(sources)}, is a repository, but {os.fspath(repository)} is "
+                f"not: {expected}"
+            ) from error
+        raise RepositoryNotFoundError(
+            f"there is no repository at {os.fspath(repository)}: check the path, or create one "
+            "with icefloe.pipeline.open_repository(…, create=True)",
+            kind=ErrorKind.REPOSITORY_NOT_FOUND,
+        ) from error
+
+
+def _describe(value: Any) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+def _is_repository(place: str | os.PathLike[str]) -> bool:
+    try:
+        return Repository.exists(storage_from_url(os.fspath(place)))
+    except IcefloeError:
+        return False
+
+
+def cover_sources(repository: Repository, sources: Iterable[str | os.PathLike[str]]) -> Repository:
+    """Return a repository that may read files to copy; its containers for them are not saved.
+
+    Naming a file authorizes a container that reads it from where its URL says. A container of the
+    repository with another endpoint, which would receive requests signed by the user, still needs
+    authorization.
+    """
+    config = repository.config
+    folders = dict.fromkeys(map(make_source_prefix, sources))
+    authorized = repository.authorized_virtual_container_prefixes
+    containers = repository.list_virtual_chunk_containers()
+    table = ContainerTable(access.container for access in containers)
+    defaults = {access.container.url_prefix for access in containers if access.is_default}
+    credentials: dict[str, AnyCredential] = {}
     for folder in folders:
-        _add_container(config, folder)
-    return repository.reopen(config, {**_get_credentials(config, folders), **credentials})
+        container = _find_in(table, folder)
+        if container is not None and container.url_prefix in authorized:
+            continue
+        added = create_container(folder)
+        if container is None or container.url_prefix in defaults:
+            config.set_virtual_chunk_container(added)
+            container = added
+        if container.target_prefix is None and _get_endpoint(container) == _get_endpoint(added):
+            credentials[container.url_prefix] = _make_credential(container.store)
+    if not credentials:
+        return repository
+    known = repository._connection.credentials or {}  # noqa: SLF001 - same package
+    return repository.reopen(config, {**credentials, **known})
+
+
+def _get_endpoint(container: VirtualChunkContainer) -> str | None:
+    options = getattr(container.store, "options", None)
+    return options.endpoint_url if isinstance(options, S3Options) else None
 
 
 class _PlannedStorage(ForwardingStorage):
@@ -187,10 +267,6 @@ def _make_store_config(prefix: str) -> AnyObjectStoreConfig:
             )
 
 
-def _is_local(prefix: str) -> bool:
-    return prefix.startswith("file://")
-
-
 def _require_covered(config: RepositoryConfig, sources: Iterable[str | os.PathLike[str]]) -> None:
     # Reference files refer to files in other directories.
     files = [source for source in sources if not os.fspath(source).endswith(_REFERENCE_SUFFIXES)]
@@ -219,7 +295,10 @@ def _add_container(config: RepositoryConfig, prefix: str) -> bool:
 
 
 def _find_container(config: RepositoryConfig, prefix: str) -> VirtualChunkContainer | None:
-    table = ContainerTable((config.virtual_chunk_containers or {}).values())
+    return _find_in(ContainerTable((config.virtual_chunk_containers or {}).values()), prefix)
+
+
+def _find_in(table: ContainerTable, prefix: str) -> VirtualChunkContainer | None:
     try:
         return table.find(f"{prefix.rstrip('/')}/any").container.config
     except InvalidInputError:

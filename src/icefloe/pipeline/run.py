@@ -23,6 +23,7 @@ from icefloe.errors import (
     SessionStateError,
     StorageError,
 )
+from icefloe.pipeline.opening import require_repository
 from icefloe.pipeline.report import Failure, JobFailedError, Plan, Report
 from icefloe.session import ForkSession, Session, contents
 from icefloe.session.commit_policy import NO_POLICY, CommitPolicy
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from icefloe.model.ids import SnapshotId
+    from icefloe.pipeline.opening import RepositoryOrPlace
     from icefloe.pipeline.options import JobOptions
     from icefloe.repository import Repository
 
@@ -178,10 +180,14 @@ class JobRun:
 
     @classmethod
     def start(
-        cls, name: str, spark: SparkSession | None, repository: Repository, options: JobOptions
+        cls,
+        name: str,
+        spark: SparkSession | None,
+        repository: RepositoryOrPlace,
+        options: JobOptions,
     ) -> JobRun:
         """Open a session at the tip of the branch, without writing."""
-        repository = enable_packing(repository)
+        repository = enable_packing(require_repository(spark, repository))
         commit = options.commit
         session = repository.writable_session(commit.branch)
         identity = None if commit.transaction_id is None else JobId(commit.transaction_id)

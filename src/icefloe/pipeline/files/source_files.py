@@ -86,7 +86,7 @@ def find_sized_sources(sources: Any, session: Session) -> dict[str, int | None]:
     Matches in an object store have the size that its listing reports; other sizes are None.
     """
     opener = Sources.of(session.connection.virtual)
-    matches = {name: _expand_pattern(name, opener) for name in _list_names(sources)}
+    matches = {name: _expand_pattern(name, opener) for name in list_source_names(sources)}
     if not matches:
         raise argument_error("sources is empty: pass at least one path, URL or pattern")
     unmatched = [name for name, urls in matches.items() if not urls]
@@ -102,7 +102,8 @@ def find_sized_sources(sources: Any, session: Session) -> dict[str, int | None]:
     return sizes
 
 
-def _list_names(sources: Any) -> list[str]:
+def list_source_names(sources: Any) -> list[str]:
+    """Return the paths, URLs and patterns of sources; see `find_sources`."""
     if hasattr(sources, "columns"):
         return _read_names(sources)
     try:

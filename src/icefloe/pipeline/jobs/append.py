@@ -11,6 +11,7 @@ from icefloe.model.chunk_payload import ChunkKind
 from icefloe.pipeline.arrays.nodes import parse_path, read_arrays
 from icefloe.pipeline.jobs.ingest import ingest
 from icefloe.pipeline.jobs.virtualize import virtualize
+from icefloe.pipeline.opening import RepositoryOrPlace, require_repository
 from icefloe.pipeline.options import CommitOptions, JobKeywords, RunOptions, merge_options
 from icefloe.session import contents
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 def append(
     spark: SparkSession | None,
-    repository: Repository,
+    repository: RepositoryOrPlace,
     sources: Any,
     *,
     dim: str = "time",
@@ -46,7 +47,7 @@ def append(
     Parameters
     ----------
     spark, repository
-        Spark session (None runs in-process) and repository.
+        Spark session (None runs in-process) and repository, or its directory or URL.
     dim
         The dimension that grows.
     group
@@ -71,6 +72,7 @@ def append(
         committed.
     """
     options = merge_options(run_options, commit_options, keywords)
+    repository = require_repository(spark, repository, sources)
     if virtual is None:
         virtual = has_virtual_chunks(repository, group, dim, branch=options.commit.branch)
     job = virtualize if virtual else ingest

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from icefloe.model.snapshot import Snapshot
-    from icefloe.repository import Repository
+    from icefloe.pipeline.opening import RepositoryOrPlace
 
 _UNIT_BYTES: Final = 32_000_000
 _SMALL_FRACTION: Final = 4
@@ -84,7 +84,7 @@ class _WorkPlan:
 
 def compact(
     spark: SparkSession | None,
-    repository: Repository,
+    repository: RepositoryOrPlace,
     *,
     min_live: float = 0.5,
     max_chunks: int = MAX_CHUNKS,

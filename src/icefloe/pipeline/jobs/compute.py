@@ -34,7 +34,8 @@ from icefloe.store.open_array import open_array
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from icefloe.repository import Repository
+    from icefloe.pipeline.opening import RepositoryOrPlace
+
 
 _PROBE_ITEMS: Final = 4
 _LOCATION: Final = "location"
@@ -187,7 +188,7 @@ class _Grid:
 
 def compute(
     spark: SparkSession | None,
-    repository: Repository,
+    repository: RepositoryOrPlace,
     function: Callable[..., Any],
     inputs: str | Sequence[str] | Mapping[str, str],
     outputs: str | Sequence[str] | Mapping[str, Output | None],
@@ -206,7 +207,7 @@ def compute(
     Parameters
     ----------
     spark, repository
-        Spark session (None runs in-process) and repository.
+        Spark session (None runs in-process) and repository, or its directory or URL.
     function
         Called with a block of each input by name, and with the `Location` of the block if it has a
         parameter ``location``. Returns the block of the output, with or without the halo; for

@@ -23,7 +23,9 @@ from icefloe.pipeline.files.file_job import CombinedFiles, FileJob, FileOptions,
 from icefloe.pipeline.files.file_verification import find_unreadable_files
 from icefloe.pipeline.files.manifest_building import build_manifests, take_markers
 from icefloe.pipeline.files.mismatched_chunks import copy_mismatched
+from icefloe.pipeline.files.source_files import list_source_names
 from icefloe.pipeline.files.source_record import get_group_attribute, set_group_attribute
+from icefloe.pipeline.opening import RepositoryOrPlace, cover_sources, require_repository
 from icefloe.pipeline.options import CommitOptions, JobKeywords, RunOptions, merge_options
 from icefloe.pipeline.report import JobFailedError, Plan, Report
 from icefloe.session import Session, contents
@@ -39,7 +41,6 @@ if TYPE_CHECKING:
 
     from icefloe.pipeline.arrays.stored_types import ConvertedArray, ValueTransform
     from icefloe.pipeline.run import JobRun
-    from icefloe.repository import Repository
 
 _CONVERTED_ATTRIBUTE: Final = "_nc_icefloe_converted"
 """Group attribute that lists the arrays that an ingest with ``dtype`` or ``pack`` converted."""
@@ -47,7 +48,7 @@ _CONVERTED_ATTRIBUTE: Final = "_nc_icefloe_converted"
 
 def ingest(
     spark: SparkSession | None,
-    repository: Repository,
+    repository: RepositoryOrPlace,
     sources: Any,
     *,
     dims: str | Sequence[str] = "time",
@@ -71,7 +72,8 @@ def ingest(
     Parameters
     ----------
     spark, repository
-        Spark session (None runs in-process) and repository, whose containers cover the files.
+        Spark session (None runs in-process) and repository, or its directory or URL. Containers
+        that the files need are temporary.
     sources, dims, group, order, on_error, parse_options
         As for `virtualize`.
     append
@@ -114,9 +116,12 @@ def ingest(
     options = merge_options(run_options, commit_options, keywords)
     chunking = "unchanged" if chunks is None else f"into chunks of {_format_spec(chunks)}"
     step = f"copy their chunks {chunking} to {parse_path(group)}"
+    opened = require_repository(spark, repository, sources)
+    names = list_source_names(sources)
+    opened = cover_sources(opened, names)
     find_mismatches = partial(_find_mismatches, group=group, dim=files.dim)
     job = FileJob(
-        "ingest", spark, repository, sources, files, options, find_mismatches, step, copies=True
+        "ingest", spark, opened, names, files, options, find_mismatches, step, copies=True
     )
 
     def write(run: JobRun, combined: CombinedFiles) -> CommitPolicy:

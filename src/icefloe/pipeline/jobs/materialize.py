@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from icefloe.model.manifest import ChunkPayloads
-    from icefloe.repository import Repository
+    from icefloe.pipeline.opening import RepositoryOrPlace
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class _WorkPlan:
 
 def materialize(
     spark: SparkSession | None,
-    repository: Repository,
+    repository: RepositoryOrPlace,
     arrays: str | Sequence[str] = "/",
     *,
     prefix: str | None = None,

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from icefloe.pipeline.arrays.array_document import ArrayDocument, Shape
-    from icefloe.repository import Repository
+    from icefloe.pipeline.opening import RepositoryOrPlace
 
 _LAYOUTS: Final = ("plain", "ome")
 _MAX_LEVELS: Final = 32
@@ -98,7 +98,7 @@ class _Level:
 
 def pyramid(
     spark: SparkSession | None,
-    repository: Repository,
+    repository: RepositoryOrPlace,
     source: str,
     target: str,
     *,
@@ -116,7 +116,7 @@ def pyramid(
     Parameters
     ----------
     spark, repository
-        Spark session (None runs in-process) and repository.
+        Spark session (None runs in-process) and repository, or its directory or URL.
     source
         An array, or a group, which selects all its arrays.
     target

@@ -11,6 +11,7 @@ from icefloe.pipeline.files.manifest_building import (
     build_manifests,
     require_refs_per_manifest,
 )
+from icefloe.pipeline.opening import RepositoryOrPlace, require_repository
 from icefloe.pipeline.options import CommitOptions, JobKeywords, RunOptions, merge_options
 from icefloe.virtual.append_plan import compare_with_group
 from icefloe.virtual.writer import append as append_dataset
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     from icefloe.pipeline.report import Plan, Report
     from icefloe.pipeline.run import JobRun
-    from icefloe.repository import Repository
     from icefloe.session import Session
     from icefloe.session.commit_policy import CommitPolicy
     from icefloe.virtual.agreement import Disagreement
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 def virtualize(
     spark: SparkSession | None,
-    repository: Repository,
+    repository: RepositoryOrPlace,
     sources: Any,
     *,
     dims: str | Sequence[str] = "time",
@@ -54,7 +54,8 @@ def virtualize(
     Parameters
     ----------
     spark, repository
-        Spark session (None runs in-process) and repository, whose containers cover the files.
+        Spark session (None runs in-process) and repository, or its directory or URL, whose
+        containers cover the files.
     sources
         Paths, URLs or glob patterns, or a table; see `find_sources`.
     dims
@@ -106,6 +107,7 @@ def virtualize(
     def find_mismatches(session: Session, dataset: VirtualDataset) -> Iterable[Disagreement]:
         return compare_with_group(dataset, session, dim=files.dim, group=group)
 
+    repository = require_repository(spark, repository, sources)
     step = f"{'append' if append else 'write'} references to {parse_path(group)}"
     job = FileJob("virtualize", spark, repository, sources, files, options, find_mismatches, step)
     return job.execute(write)
