@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 import zarr
 
+import icefloe as icefloe_package
 from cli.test_commands import COMMAND, icefloe
 from icefloe.pipeline import open_repository
-from icefloe.pipeline.opening import create_container, make_source_prefix
+from icefloe.pipeline.opening import create_container, deleting_if_failed, make_source_prefix
 from support.netcdf_files import write_file, write_files
+from support.web_servers import web_server
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -265,3 +267,65 @@ def test_a_dry_run_names_the_repository_to_create(archive: Path, tmp_path: Path)
     plan = icefloe("ingest", place, f"{archive}/*.nc", "--create", "--dry-run", HERE).stdout
     assert f"file://{place}" in plan
     assert not place.exists()
+
+
+def test_a_job_that_fails_leaves_no_repository(archive: Path, tmp_path: Path) -> None:
+    """That it created; a folder that existed stays, and so does a repository that existed."""
+    new, folder, used = (tmp_path / name for name in ("new", "folder", "used"))
+    folder.mkdir()
+    icefloe("ingest", used, f"{archive}/*.nc", "--create", "-g", "a", HERE)
+    before = sorted(used.rglob("*"))
+    bad = ("--create", "--dim", "nowhere", HERE)
+    for generation in ("draft", "sequence", "v1", "v2"):
+        options = (*bad, "--generation", generation)
+        icefloe("ingest", new, f"{archive}/*.nc", *options, code=1)
+        assert not new.exists()
+    icefloe("virtualize", folder, f"{archive}/*.nc", *bad, "--container", archive, code=1)
+    assert list(folder.iterdir()) == []
+    icefloe("ingest", used, f"{archive}/*.nc", *bad, "-g", "b", code=1)
+    assert sorted(used.rglob("*")) == before
+
+
+def test_a_repository_stays_if_the_outcome_of_its_commit_is_unknown(tmp_path: Path) -> None:
+    """The commit may become visible later; and after a commit, errors delete nothing."""
+
+    def fail(place: Path, error: BaseException, *, commit: bool) -> None:
+        """Create a repository, commit, and raise an error."""
+        with deleting_if_failed(place):
+            repository = open_repository(place, create=True)
+            if commit:
+                repository.writable_session("main").commit("work", allow_empty=True)
+            raise error
+
+    lost = icefloe_package.OutcomeUnknownError("no response")
+    for number, error in enumerate((lost, KeyboardInterrupt(), ValueError("late"))):
+        place = tmp_path / str(number)
+        with pytest.raises(type(error)):
+            fail(place, error, commit=number == 2)
+        assert len(list(open_repository(place).ancestry(branch="main"))) == 1 + (number == 2)
+
+
+def test_a_container_may_be_the_folder_of_the_files(archive: Path, tmp_path: Path) -> None:
+    """On a web server too, although a pattern there would list the server."""
+    with web_server(tmp_path) as url:
+        files = [f"{url}/archive/{path.name}" for path in sorted(archive.iterdir())]
+        refused = icefloe("virtualize", tmp_path / "r", *files, "--create", HERE, code=1)
+        option = f"--container {url}/archive/"
+        assert option in refused.stderr
+        icefloe("virtualize", tmp_path / "r", *files, "--create", *option.split(), HERE)
+
+
+def test_ctrl_c_ends_with_one_line(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says that nothing was committed, and how to go on."""
+    (tmp_path / "interrupting.py").write_text("def f(t2m):\n    raise KeyboardInterrupt\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    repository = tmp_path / "repository"
+    icefloe("ingest", repository, f"{archive}/*.nc", "--create", HERE)
+    arguments = ("interrupting:f", "-i", "t2m", "-o", "x", "--dtype", "f4")
+    done = icefloe("compute", repository, *arguments, HERE, code=130)
+    assert done.stderr == (
+        "error: compute: interrupted, nothing was committed: run the same command again to start "
+        "over\n"
+    )

@@ -7,7 +7,7 @@ import sys
 import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import typer
 from rich.console import Console
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
     from icefloe.pipeline import JobFailedError, Plan, Report
     from icefloe.spark.engine.progress import Progress as ProgressCallback
+
+
+_INTERRUPTED: Final = 130
+"""Exit code after Ctrl-C, as in shells: 128 and the number of the signal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +61,11 @@ def run_job(
     job: Callable[[SparkSession | None, ProgressCallback], Plan | Report],
     *,
     as_json: bool,
+    describe_interruption: Callable[[], str],
 ) -> None:
     """Run a job and print its report or plan.
 
-    If it fails, print all failures and exit with code 1.
+    If it fails, print all failures and exit with code 1; after Ctrl-C, print what it committed.
     """
     from icefloe.pipeline import JobFailedError  # noqa: PLC0415 - imports zarr
 
@@ -74,6 +79,9 @@ def run_job(
     except JobFailedError as error:
         _print_failures(error, as_json=as_json)
         raise typer.Exit(1) from error
+    except KeyboardInterrupt:
+        print_error(describe_interruption())
+        raise typer.Exit(_INTERRUPTED) from None
     if as_json:
         print_json(result.to_json())
         return

@@ -9,11 +9,19 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from icefloe.containers.container_table import ContainerTable
-from icefloe.errors import ErrorKind, IcefloeError, InvalidInputError, RepositoryNotFoundError
+from icefloe.errors import (
+    ErrorKind,
+    IcefloeError,
+    InvalidInputError,
+    OutcomeUnknownError,
+    RepositoryNotFoundError,
+)
 from icefloe.model.config import RepositoryConfig
 from icefloe.model.containers import ObjectStoreConfig, S3Options, VirtualChunkContainer
 from icefloe.pipeline.argument_errors import argument_error
@@ -30,10 +38,10 @@ from icefloe.storage.forwarding import ForwardingStorage
 from icefloe.storage.urls import redact_url, require_no_secrets, require_shareable, split_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from icefloe.model.containers import AnyObjectStoreConfig
-    from icefloe.storage import AnyCredential
+    from icefloe.storage import AnyCredential, Storage
 
 RepositoryOrPlace: TypeAlias = "Repository | str | os.PathLike[str]"
 """The repository of a job, or its directory or URL."""
@@ -108,6 +116,51 @@ def open_repository(
         if added and not dry_run:
             repository.save_config()
     return cover_sources(repository, sources)
+
+
+@contextmanager
+def deleting_if_failed(place: str | os.PathLike[str]) -> Iterator[None]:
+    """Delete the repository at a place again if it is created in this context, which then fails.
+
+    Not if it has a commit, or if the outcome of a commit is unknown, because the commit may still
+    become visible. For the same reason, not after Ctrl-C.
+    """
+    storage = storage_from_url(os.fspath(place))
+    folder = storage.url.removeprefix("file://") if storage.url.startswith("file://") else None
+    had_folder = folder is not None and os.path.isdir(folder)  # noqa: PTH112
+    is_new = not Repository.exists(storage)
+    try:
+        yield
+    except Exception as error:
+        if is_new and not _is_outcome_unknown(error):
+            with suppress(IcefloeError, OSError):
+                _delete_unused(storage)
+                if folder is not None:
+                    _delete_empty_folders(folder, keep=had_folder)
+        raise
+
+
+def _is_outcome_unknown(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, OutcomeUnknownError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _delete_unused(storage: Storage) -> None:
+    """Delete a repository without commits, whose root was empty when it was created."""
+    repository = Repository.open(storage)
+    commits = list(islice(repository.ancestry(branch="main"), 2))
+    if len(commits) == 1 and repository.list_branches() == {"main"} and not repository.list_tags():
+        storage.delete_many([info.key for info in storage.list()])
+
+
+def _delete_empty_folders(folder: str, *, keep: bool) -> None:
+    for path, _, _ in os.walk(folder, topdown=False):
+        if path != folder or not keep:
+            with suppress(OSError):
+                os.rmdir(path)  # noqa: PTH106 - removes only empty ones
 
 
 def require_repository(spark: Any, repository: Any, sources: Any = None) -> Repository:
@@ -213,17 +266,21 @@ def make_container_prefix(container: str | os.PathLike[str]) -> str:
 
 
 def make_source_prefix(source: str | os.PathLike[str]) -> str:
+    """Return the prefix of a container for a file or pattern: the directory, bucket or server."""
+    folder = _make_folder_prefix(source)
+    scheme, _, path = folder.partition("://")
+    # The whole bucket or server, because expanding a pattern lists it.
+    return folder if scheme == "file" else f"{scheme}://{path.partition('/')[0]}/"
+
+
+def _make_folder_prefix(source: str | os.PathLike[str]) -> str:
     """Return the URL prefix of the directory of a file or pattern."""
     url = os.fspath(source)
     if "://" not in url:
         url = os.path.abspath(url)  # noqa: PTH100 - Path normalizes differently
     wildcard = _WILDCARD.search(url)
     folder = (url if wildcard is None else url[: wildcard.start()]).rpartition("/")[0]
-    if "://" not in url:
-        return make_container_prefix(folder or "/")
-    scheme, _, path = folder.partition("://")
-    # The whole bucket or server, because expanding a pattern lists it.
-    return f"{folder}/" if scheme == "file" else f"{scheme}://{path.partition('/')[0]}/"
+    return f"{folder}/" if "://" in url else make_container_prefix(folder or "/")
 
 
 def create_container(prefix: str) -> VirtualChunkContainer:
@@ -270,7 +327,7 @@ def _make_store_config(prefix: str) -> AnyObjectStoreConfig:
 def _require_covered(config: RepositoryConfig, sources: Iterable[str | os.PathLike[str]]) -> None:
     # Reference files refer to files in other directories.
     files = [source for source in sources if not os.fspath(source).endswith(_REFERENCE_SUFFIXES)]
-    folders = dict.fromkeys(map(make_source_prefix, files))
+    folders = dict.fromkeys(map(_make_folder_prefix, files))
     defaults = config.effective_default_virtual_chunk_containers
     missing = [
         folder
