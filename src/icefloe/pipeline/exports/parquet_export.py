@@ -21,6 +21,7 @@ from icefloe.errors import AlreadyExistsError, ErrorKind, IcefloeError
 from icefloe.pipeline.argument_errors import setting_error
 from icefloe.pipeline.report import Failure, JobFailedError, Plan, Report
 from icefloe.spark.engine.progress import Progress, run_with_progress
+from icefloe.spark.option_parsing import suggest_name
 from icefloe.storage.urls import redact_url, require_no_secrets, split_url
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def export_rows(
     for name in partition_by:
         if name not in columns:
             raise setting_error(
-                f"partition_by: unknown column {name!r}; available: {', '.join(columns)}"
+                f"partition_by: unknown column {name!r}; {suggest_name(name, columns)}"
             )
     if len(set(partition_by)) == len(columns):
         raise setting_error("partition_by names all columns: keep at least one for the files")

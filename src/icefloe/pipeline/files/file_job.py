@@ -23,6 +23,7 @@ from icefloe.pipeline.files.staged_refs import FileInterner, ParsedFile, ParseFi
 from icefloe.pipeline.report import Failure, JobFailedError, format_bytes, format_count
 from icefloe.pipeline.run import REMEDY, JobRun
 from icefloe.session import Session, contents
+from icefloe.spark.option_parsing import suggest_name
 from icefloe.storage.backoff import compute_backoff_s
 from icefloe.virtual.agreement import Disagreement, raise_disagreements
 from icefloe.virtual.append_plan import find_append_problems, is_descending
@@ -167,6 +168,7 @@ class FileJob:
             new = self._parse(run, [url for url in urls if url not in parsed])
             staged += (file for file in new.values() if isinstance(file, ParsedFile))
             parsed |= new
+            self._require_dropped([parsed[url] for url in urls])
             combined = self._combine(run, [parsed[url] for url in urls])
             try:
                 policy = write(run, combined)
@@ -279,6 +281,21 @@ class FileJob:
         if failed_tasks:
             raise JobFailedError(run.name, failed_tasks, remedy=REMEDY)
         return parsed
+
+    def _require_dropped(self, parsed: Sequence[ParsedFile | Failure]) -> None:
+        """Raise unless each name in ``drop_variables`` is a variable or a group of some file."""
+        names = {name.strip("/") for name in self.files.parse_options.get("drop_variables", ())}
+        files = [file for file in parsed if isinstance(file, ParsedFile)]
+        if not names or len(files) < len(parsed):
+            return  # a file that cannot be parsed may have it
+        dropped = frozenset[str]().union(*(file.dropped for file in files))
+        for name in sorted(names - dropped):
+            if not any(name.startswith(f"{parent}/") for parent in dropped):
+                available = {path for file in files for path in file.dataset.arrays}
+                raise argument_error(
+                    f"drop_variables={[name]}: no file has such a variable; "
+                    f"{suggest_name(name, available)}"
+                )
 
     def _combine(self, run: JobRun, parsed: Sequence[ParsedFile | Failure]) -> CombinedFiles:
         """Combine files that fit together; leave the others out, or raise with all of them."""

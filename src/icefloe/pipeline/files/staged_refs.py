@@ -61,7 +61,7 @@ class ParsedFile:
 
     ``staged`` is the object with the references, and the position of the file in it. ``mismatched``
     is the original metadata of arrays that ``dataset`` presents with other chunks; ``digests`` are
-    the digests of static arrays.
+    the digests of static arrays, ``dropped`` the dropped variables that the file has.
     """
 
     dataset: VirtualDataset
@@ -69,6 +69,7 @@ class ParsedFile:
     num_refs: int
     mismatched: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     digests: Mapping[str, bytes] = field(default_factory=dict)
+    dropped: frozenset[str] = frozenset()
 
     @property
     def url(self) -> str:
@@ -123,11 +124,12 @@ class ParseFiles:
         """Parse files; a file that fails becomes a `Failure`, without affecting the others."""
         sources = Sources.of(self.connection.virtual)
         static = StaticDigests(sources, self.dims)
-        results: list[tuple[VirtualDataset, dict[str, bytes]] | Failure] = []
+        results: list[tuple[VirtualDataset, dict[str, bytes], frozenset[str]] | Failure] = []
         for url in urls:
+            dropped: set[str] = set()
             try:
-                parsed = self._parse(url, sources)
-                results.append((parsed, static.compute(parsed, url)))
+                parsed = self._parse(url, sources, dropped)
+                results.append((parsed, static.compute(parsed, url), frozenset(dropped)))
             except Exception as error:  # noqa: BLE001 - reported with all others
                 results.append(Failure(url, format_error(error).removeprefix(f"{url}: ")))
         datasets = [result[0] for result in results if not isinstance(result, Failure)]
@@ -145,13 +147,14 @@ class ParseFiles:
                     (staged, next(numbers)),
                     result[0].num_refs,
                     digests=result[1],
+                    dropped=result[2],
                 )
             )
             for result in results
         ]
 
-    def _parse(self, url: str, sources: Sources) -> VirtualDataset:
-        dataset = parse_at(url, sources, **self.options)
+    def _parse(self, url: str, sources: Sources, dropped: set[str]) -> VirtualDataset:
+        dataset = parse_at(url, sources, dropped, **self.options)
         for refs in _get_refs(dataset).values():
             is_covered = self.connection.virtual.validate_many(refs.payloads.locations)
             if not is_covered.all():

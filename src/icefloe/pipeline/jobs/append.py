@@ -14,6 +14,7 @@ from icefloe.pipeline.jobs.virtualize import virtualize
 from icefloe.pipeline.opening import RepositoryOrPlace, require_repository
 from icefloe.pipeline.options import CommitOptions, JobKeywords, RunOptions, merge_options
 from icefloe.session import contents
+from icefloe.spark.option_parsing import suggest_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -105,7 +106,7 @@ def has_virtual_chunks(
         names = {str(name) for array in arrays for name in array.dimension_names if name}
         raise InvalidInputError(
             f"no array in {parse_path(group)} has the dimension {dim!r} to append along; "
-            + (f"available: {', '.join(sorted(names))}" if names else "virtualize or ingest first"),
+            + (suggest_name(dim, names) if names else "virtualize or ingest first"),
             kind=ErrorKind.FILES_DISAGREE,
         )
     for array in growing:

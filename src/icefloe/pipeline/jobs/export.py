@@ -35,6 +35,7 @@ from icefloe.pipeline.options import RunKeywords, RunOptions, merge_options
 from icefloe.pipeline.report import JobFailedError, Plan, Report, format_bytes
 from icefloe.pipeline.run import FailedUnits, JobRun, WorkUnit, run_units
 from icefloe.session import Session, contents
+from icefloe.spark.option_parsing import suggest_name
 from icefloe.store.open_array import open_array
 
 if TYPE_CHECKING:
@@ -273,7 +274,7 @@ def _select_arrays(
     for name in variables:
         if name not in names:
             raise InvalidInputError(
-                f"{group} has no array {name!r}; available: {', '.join(sorted(names)) or '(none)'}",
+                f"{group} has no array {name!r}; {suggest_name(name, names)}",
                 kind=ErrorKind.NODE_NOT_FOUND,
             )
     data = [array for array in arrays if parse_path(array.path).name in variables]

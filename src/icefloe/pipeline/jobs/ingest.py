@@ -30,6 +30,7 @@ from icefloe.pipeline.options import CommitOptions, JobKeywords, RunOptions, mer
 from icefloe.pipeline.report import JobFailedError, Plan, Report
 from icefloe.session import Session, contents
 from icefloe.session.commit_policy import NO_POLICY, CommitPolicy
+from icefloe.spark.option_parsing import suggest_name
 from icefloe.virtual.agreement import SEMANTIC_ATTRIBUTES, Disagreement
 from icefloe.virtual.arrays import AnyArray, VirtualArray
 from icefloe.virtual.dataset import VirtualDataset
@@ -181,7 +182,7 @@ class _Layout:
             for name in spec if isinstance(spec, Mapping) else ():
                 if name not in dims:
                     raise array_error(
-                        f"{what}: unknown dimension {name!r}; available: {', '.join(sorted(dims))}"
+                        f"{what}: unknown dimension {name!r}; {suggest_name(name, dims)}"
                     )
         variables = {*sources}
         self.types.require_known(variables, dataset.arrays.keys() - variables)

@@ -26,6 +26,7 @@ from icefloe.pipeline.options import CommitOptions, JobKeywords, RunOptions, mer
 from icefloe.pipeline.report import Plan, Report, format_bytes
 from icefloe.pipeline.run import JobRun, TaskWriter, WorkUnit, writing_repository
 from icefloe.session import contents
+from icefloe.spark.option_parsing import suggest_name
 from icefloe.store.open_array import open_array
 
 if TYPE_CHECKING:
@@ -238,9 +239,7 @@ def _parse_factors(
         windows = dict.fromkeys(largest.dims[-2:] if dims is None else dims, factors)
     for name, factor in windows.items():
         if name not in names:
-            raise array_error(
-                f"unknown dimension {name!r}; available: {', '.join(sorted(names)) or '(none)'}"
-            )
+            raise array_error(f"unknown dimension {name!r}; {suggest_name(name, names)}")
         if type(factor) is not int or factor < 1:
             raise array_error(f"the factor of {name!r} must be a positive integer, not {factor!r}")
     if all(factor == 1 for factor in windows.values()):
