@@ -329,3 +329,54 @@ def test_ctrl_c_ends_with_one_line(
         "error: compute: interrupted, nothing was committed: run the same command again to start "
         "over\n"
     )
+
+
+RUN_COMMANDS = """
+import json, sys
+from icefloe.cli import main
+
+for arguments in json.loads(sys.argv[1]):
+    sys.argv = ["icefloe", *arguments]
+    try:
+        main()
+    except SystemExit as end:
+        print("code", end.code or 0, file=sys.stderr)
+print("pyspark" in sys.modules, file=sys.stderr)
+"""
+
+
+def test_planning_starts_no_spark(archive: Path, tmp_path: Path) -> None:
+    """Nor do errors in names, and nothing to do: PySpark is not imported.
+
+    Commands that fail discard what they print later to stdout, so they come last.
+    """
+    repository, files = str(tmp_path / "repository"), f"{archive}/*.nc"
+    icefloe("ingest", repository, files, "--create", HERE)
+    commands = [
+        (["ingest", repository, files, "--dry-run", "-g", "new"], 0, "about"),
+        (["append", repository, files], 0, "nothing to do"),
+        (["rechunk", repository, "rain", "--chunks", "time=8", "--dry-run"], 0, "task"),
+        (["append", repository, files, "--dim", "tiem"], 1, "did you mean 'time'?"),
+        (["rechunk", repository, "rian", "--chunks", "time=1"], 1, "did you mean /rain?"),
+        (["rechunk", repository, "rain", "--chunks", "tiem=1"], 1, "did you mean 'time'?"),
+        (["ingest", repository, f"{archive}/*.cdf", "-g", "new"], 1, "no file matches"),
+        (["export", repository, f"{tmp_path}/out", "--variable", "rian"], 1, "mean 'rain'?"),
+        (["sql", repository, "SELECT 1", "--variable", "rian"], 1, "did you mean 'rain'?"),
+        (["sql", repository, "SELECT 1", "--group", "nowhere"], 1, "/nowhere"),
+        (["compact", repository, "--master", "local[1]", "--remote", "sc://x"], 1, "not both"),
+    ]
+    encoded = json.dumps([arguments for arguments, _, _ in commands])
+    done = subprocess.run(
+        [sys.executable, "-c", RUN_COMMANDS, encoded],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=True,
+        env={**os.environ, "COLUMNS": "1000", "PYTHONUNBUFFERED": "1"},
+    )
+    *outputs, last = re.split(r"code (\d+)\n", done.stdout)
+    assert last == "False\n", done.stdout
+    for (arguments, code, text), output, found in zip(
+        commands, outputs[::2], outputs[1::2], strict=True
+    ):
+        assert (int(found), text in output) == (code, True), (arguments, output)

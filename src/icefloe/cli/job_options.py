@@ -20,10 +20,9 @@ from icefloe.cli.job_runner import Engine, run_job
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pyspark.sql import SparkSession
-
     from icefloe.pipeline import Plan, Report
     from icefloe.repository import Repository
+    from icefloe.spark.engine.deferred_session import DeferredSession
     from icefloe.spark.engine.progress import Progress
 
 commands = typer.Typer(rich_markup_mode="rich")
@@ -126,7 +125,7 @@ class JobOptions:
 
         task_bytes = parse_size(str(self.task_bytes))
 
-        def start(spark: SparkSession | None, progress: Progress) -> Plan | Report:
+        def start(spark: DeferredSession | None, progress: Progress) -> Plan | Report:
             run = pipeline.RunOptions(
                 task_bytes=task_bytes, dry_run=self.dry_run, progress=progress
             )

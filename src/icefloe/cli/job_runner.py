@@ -18,9 +18,8 @@ from icefloe.cli.output import escape_unprintable, print_error, print_json
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pyspark.sql import SparkSession
-
     from icefloe.pipeline import JobFailedError, Plan, Report
+    from icefloe.spark.engine.deferred_session import DeferredSession
     from icefloe.spark.engine.progress import Progress as ProgressCallback
 
 
@@ -37,28 +36,26 @@ class Engine:
     use_spark: bool
 
     @contextmanager
-    def open_session(self) -> Iterator[SparkSession | None]:
-        """Yield a Spark session, or None to run in this process.
+    def open_session(self) -> Iterator[DeferredSession | None]:
+        """Yield a Spark session that starts when it is needed, or None to run in this process.
 
         A session that was already running is left running.
         """
         if not self.use_spark:
             yield None
             return
-        from icefloe.spark.engine.local_session import is_running, spark_session  # noqa: PLC0415 - slow
+        from icefloe.spark.engine.deferred_session import DeferredSession  # noqa: PLC0415 - slow
 
-        was_running = is_running()
-        session = spark_session(self.master, self.remote)
+        session = DeferredSession(self.master, self.remote)
         try:
             yield session
         finally:
-            if not was_running:
-                session.stop()
+            session.stop()
 
 
 def run_job(
     engine: Engine,
-    job: Callable[[SparkSession | None, ProgressCallback], Plan | Report],
+    job: Callable[[DeferredSession | None, ProgressCallback], Plan | Report],
     *,
     as_json: bool,
     describe_interruption: Callable[[], str],

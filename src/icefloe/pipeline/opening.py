@@ -26,6 +26,7 @@ from icefloe.model.config import RepositoryConfig
 from icefloe.model.containers import ObjectStoreConfig, S3Options, VirtualChunkContainer
 from icefloe.pipeline.argument_errors import argument_error
 from icefloe.repository import Repository
+from icefloe.spark.engine.deferred_session import DeferredSession
 from icefloe.storage import (
     AzureCredentials,
     Credentials,
@@ -170,7 +171,8 @@ def require_repository(spark: Any, repository: Any, sources: Any = None) -> Repo
     """
     order = "(spark, repository, …)" if sources is None else "(spark, repository, sources, …)"
     expected = f"the arguments are {order}, where spark is a Spark session or None"
-    if not (spark is None or hasattr(spark, "createDataFrame")):
+    is_session = isinstance(spark, DeferredSession) or hasattr(spark, "createDataFrame")
+    if spark is not None and not is_session:
         raise argument_error(
             f"the first argument is {_describe(spark)}, not a Spark session: {expected}"
         )

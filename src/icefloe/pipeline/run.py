@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from icefloe.pipeline.opening import RepositoryOrPlace
     from icefloe.pipeline.options import JobOptions
     from icefloe.repository import Repository
+    from icefloe.spark.engine.deferred_session import DeferredSession
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -169,7 +170,7 @@ class JobRun:
     """
 
     name: str
-    spark: SparkSession | None
+    spark: SparkSession | DeferredSession | None
     repository: Repository
     session: Session
     options: JobOptions
@@ -182,7 +183,7 @@ class JobRun:
     def start(
         cls,
         name: str,
-        spark: SparkSession | None,
+        spark: SparkSession | DeferredSession | None,
         repository: RepositoryOrPlace,
         options: JobOptions,
     ) -> JobRun:

@@ -20,6 +20,7 @@ from urllib.parse import unquote
 from icefloe.errors import AlreadyExistsError, ErrorKind, IcefloeError
 from icefloe.pipeline.argument_errors import setting_error
 from icefloe.pipeline.report import Failure, JobFailedError, Plan, Report
+from icefloe.spark.engine.deferred_session import DeferredSession, resolve_session
 from icefloe.spark.engine.progress import Progress, run_with_progress
 from icefloe.spark.option_parsing import suggest_name
 from icefloe.storage.urls import redact_url, require_no_secrets, split_url
@@ -42,7 +43,7 @@ _REMEDY: Final = "fix the cause and run the job again"
 
 
 def export_rows(
-    spark: SparkSession | None,
+    spark: SparkSession | DeferredSession | None,
     session: Session,
     target: Any,
     *,
@@ -79,6 +80,7 @@ def export_rows(
     if spark is None:
         _require_free_directory(target)
     else:
+        spark = resolve_session(spark)
         _require_free_target(spark, target)
     if options.dry_run:
         return _plan_export(plan, target, partition_by)
