@@ -31,6 +31,7 @@ from icefloe.session.exactly_once import CommitResult, JobId, commit_once, find_
 from icefloe.session.parallel_write import ChangeSet, ForkPoint, finish_task, make_scratch_fork
 from icefloe.spark.engine.packing import enable_packing
 from icefloe.spark.engine.tasks import Outcome, format_error, get_parallelism, run_tasks
+from icefloe.spark.engine.worker_errors import find_setup_problem
 from icefloe.store.open_array import open_array
 
 if TYPE_CHECKING:
@@ -313,9 +314,11 @@ class JobRun:
         except Exception as error:
             if not type(error).__module__.startswith(("pyspark", "py4j")):
                 raise
-            # Errors of tasks are outcomes; Spark raises if a worker dies repeatedly.
-            reason = Failure("Spark", str(error).strip())
-            raise JobFailedError(self.name, [reason], remedy=_REMEDY_FOR_SPARK) from error
+            # Errors of tasks are outcomes; Spark raises if a worker cannot start, or dies again.
+            problem = find_setup_problem(error)
+            failure = Failure("Spark", problem or str(error).strip())
+            remedy = REMEDY if problem else _REMEDY_FOR_SPARK
+            raise JobFailedError(self.name, [failure], remedy=remedy) from error
         seconds = time.monotonic() - started
         _LOGGER.info("%s: stage of %d tasks took %.1f s", self.name, len(tasks), seconds)
         outcomes: list[Outcome[R]] = []

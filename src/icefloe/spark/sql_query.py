@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from icefloe.spark.engine.deferred_session import DeferredSession, resolve_session
 from icefloe.spark.engine.progress import Progress, run_with_progress
+from icefloe.spark.engine.worker_errors import find_setup_problem, get_cause
 from icefloe.spark.option_parsing import input_error
 from icefloe.spark.read_dataframe import read
 
@@ -47,6 +48,8 @@ def run_query(
         return frame.columns, run_with_progress(spark, lambda: frame.take(limit), progress)
     except PySparkException as error:
         reason = str(error).partition("JVM stacktrace:")[0].strip()
+        if "Traceback (most recent call last)" in reason:
+            reason = find_setup_problem(error) or get_cause(error)
         if isinstance(error, AnalysisException):
             # Keep only the first line: the rest of the message is Spark's plan.
             reason = reason.partition("\n")[0].rstrip(";")

@@ -7,7 +7,6 @@ Spark, files are written to a temporary directory that is renamed at the end.
 
 from __future__ import annotations
 
-import re
 import shutil
 import time
 import uuid
@@ -22,6 +21,7 @@ from icefloe.pipeline.argument_errors import setting_error
 from icefloe.pipeline.report import Failure, JobFailedError, Plan, Report
 from icefloe.spark.engine.deferred_session import DeferredSession, resolve_session
 from icefloe.spark.engine.progress import Progress, run_with_progress
+from icefloe.spark.engine.worker_errors import find_setup_problem, get_cause
 from icefloe.spark.option_parsing import suggest_name
 from icefloe.storage.urls import redact_url, require_no_secrets, split_url
 
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from icefloe.pipeline.options import RunOptions
     from icefloe.session import Session
     from icefloe.spark.reading.rows import RowsPlan
-
-_EXCEPTION_LINE: Final = re.compile(r"(?!SQLSTATE)[A-Za-z_][\w.]*: ")
-"""The last line of a traceback."""
 
 _MAX_DIRECTORIES: Final = 10_000
 _REMEDY: Final = "fix the cause and run the job again"
@@ -127,7 +124,7 @@ def _write_with_spark(
             raise
         if _get_error_condition(error) == "PATH_ALREADY_EXISTS":
             raise _already_exists_error(target) from error
-        failure = Failure(target, _get_cause(error))
+        failure = Failure(target, find_setup_problem(error) or get_cause(error))
         raise JobFailedError("export", [failure], remedy=_REMEDY) from error
     return _count_files(spark, target)
 
@@ -270,13 +267,6 @@ def _count_files(spark: SparkSession, target: str) -> tuple[int, int]:
 def _get_error_condition(error: Exception) -> str | None:
     get_condition = getattr(error, "getCondition", None)
     return None if get_condition is None else get_condition()
-
-
-def _get_cause(error: Exception) -> str:
-    """Extract the exception that a worker raised, without the traceback."""
-    lines = str(error).partition("JVM stacktrace")[0].strip().splitlines()
-    exceptions = [line for line in lines if _EXCEPTION_LINE.match(line)]
-    return exceptions[-1] if exceptions else lines[0] if lines else type(error).__name__
 
 
 def _already_exists_error(target: str) -> AlreadyExistsError:
