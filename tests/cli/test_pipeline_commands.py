@@ -119,6 +119,14 @@ def test_sql(archive: Path, tmp_path: Path) -> None:
         zarr.create_array(store, name="edges", shape=(2,), dtype="f4", dimension_names=["nv"])
     refused = icefloe("sql", repository, "SELECT 1", code=1)
     assert "--variable rain --variable t2m over (time, lat, lon)" in refused.stderr
+    virtual = tmp_path / "virtual"
+    files = f"{archive}/*.nc"
+    icefloe("virtualize", virtual, files, "--create", "--container", archive, HERE)
+    variable = ("--variable", "rain")
+    refused = icefloe("sql", virtual, "SELECT * FROM data", *variable, code=1)
+    assert refused.stderr.startswith(f"error: {archive.as_uri()}/part-000.nc: the virtual chunk")
+    assert f"--container {archive.as_uri()}/\n" in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
 
 
 def test_a_dry_run_writes_nothing(archive: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Final
 _EXCEPTION_LINE: Final = re.compile(r"(?!SQLSTATE)[A-Za-z_][\w.]*: ")
 """The last line of a traceback."""
 
+_OWN_ERROR: Final = re.compile(r"^icefloe\.errors\.\w+: ")
 _MISSING_MODULE: Final = re.compile(r"No module named '?([\w.]+)")
 _MISSING_PYTHON: Final = re.compile(r'Cannot run program "([^"]*)"')
 _WORKER_VERSION: Final = re.compile(r"Python in worker has different version: (\S+)")
@@ -35,7 +36,12 @@ def find_setup_problem(error: Exception) -> str | None:
 
 
 def get_cause(error: Exception) -> str:
-    """Extract the exception that a worker raised, without the traceback."""
+    """Extract the exception that a worker raised, without the traceback.
+
+    Errors of icefloe lose the name of their class, as in `format_error`.
+    """
     lines = str(error).partition("JVM stacktrace")[0].strip().splitlines()
     exceptions = [line for line in lines if _EXCEPTION_LINE.match(line)]
-    return exceptions[-1] if exceptions else lines[0] if lines else type(error).__name__
+    if not exceptions:
+        return lines[0] if lines else type(error).__name__
+    return _OWN_ERROR.sub("", exceptions[-1])
