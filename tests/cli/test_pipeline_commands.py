@@ -156,7 +156,7 @@ def test_all_failures_are_listed_and_may_be_skipped(archive: Path, tmp_path: Pat
     assert failed.stderr.count("\n  file://") == 31
     assert "--on-error skip" in failed.stderr
     assert len(json.loads(failed.stdout)["failures"]) == 31
-    assert messages(tmp_path / "repository") == []
+    assert not (tmp_path / "repository").exists()
     report = json.loads(icefloe(*arguments, "--on-error", "skip", "--json").stdout)
     assert report["files"] == 4
     assert len(report["left_out"]) == 31
@@ -334,9 +334,20 @@ def test_ctrl_c_ends_with_one_line(
     arguments = ("interrupting:f", "-i", "t2m", "-o", "x", "--dtype", "f4")
     done = icefloe("compute", repository, *arguments, HERE, code=130)
     assert done.stderr == (
-        "error: compute: interrupted, nothing was committed: run the same command again to start "
-        "over\n"
+        "error: compute: interrupted, nothing was committed: run the same command again "
+        "to start over\n"
     )
+
+
+def test_a_pipe_gets_a_line_per_phase(archive: Path, tmp_path: Path) -> None:
+    """In which nothing mentions Spark, if there is none; a plan has no phases."""
+    repository, files = tmp_path / "repository", f"{archive}/*.nc"
+    phases = "reading headers\nwriting references\ncopying\ncommitting\n"
+    assert icefloe("ingest", repository, files, "--create", HERE).stderr == phases
+    assert icefloe("append", repository, files, HERE).stderr == ""
+    rechunk = ("rechunk", repository, "rain", "--chunks", "time=8", HERE)
+    assert icefloe(*rechunk, "--dry-run").stderr == ""
+    assert icefloe(*rechunk).stderr == "copying\ncommitting\n"
 
 
 RUN_COMMANDS = """

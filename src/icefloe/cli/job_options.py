@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from icefloe.cli.arguments import AsJson, Master, Remote, execution_option
-from icefloe.cli.job_runner import Engine, run_job
+from icefloe.cli.job_runner import Engine, PhaseDisplay, run_job
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from icefloe.pipeline import Plan, Report
     from icefloe.repository import Repository
     from icefloe.spark.engine.deferred_session import DeferredSession
-    from icefloe.spark.engine.progress import Progress
 
 commands = typer.Typer(rich_markup_mode="rich")
 
@@ -125,9 +124,12 @@ class JobOptions:
 
         task_bytes = parse_size(str(self.task_bytes))
 
-        def start(spark: DeferredSession | None, progress: Progress) -> Plan | Report:
+        def start(spark: DeferredSession | None, display: PhaseDisplay) -> Plan | Report:
             run = pipeline.RunOptions(
-                task_bytes=task_bytes, dry_run=self.dry_run, progress=progress
+                task_bytes=task_bytes,
+                dry_run=self.dry_run,
+                progress=display,
+                on_phase=display.enter_phase,
             )
             function: Callable[..., Plan | Report] = getattr(pipeline, job_name)
             return function(spark, *arguments, run_options=run, **options)

@@ -221,6 +221,12 @@ class JobRun:
         """Create a session for intermediate data, which is never committed."""
         return make_scratch_fork(self.session)
 
+    def enter_phase(self, name: str) -> None:
+        """Report that a phase starts."""
+        _LOGGER.debug("%s: %s", self.name, name)
+        if self.options.run.on_phase is not None:
+            self.options.run.on_phase(name)
+
     # -- planning
 
     def find_earlier_result(self) -> Plan | Report | None:
@@ -268,7 +274,12 @@ class JobRun:
     # -- work
 
     def write_units(
-        self, session: Session, units: Sequence[WorkUnit], work: Callable[[TaskWriter, Any], None]
+        self,
+        session: Session,
+        units: Sequence[WorkUnit],
+        work: Callable[[TaskWriter, Any], None],
+        *,
+        phase: str = "copying",
     ) -> list[Failure]:
         """Write units on executors and merge the changes; return the sources that were left out.
 
@@ -279,6 +290,7 @@ class JobRun:
         tasks = self.group_units(units)
         if not tasks:
             return []
+        self.enter_phase(phase)
         point = ForkPoint.of(session)
         results: list[_TaskResult] = self.run_tasks(tasks, _make_write_task(point, work))
         point.merge(session, (result.changes for result in results))
@@ -346,6 +358,7 @@ class JobRun:
         for columns in contents.iter_changed_chunks(self.session):
             self.chunks += len(columns)
             self.bytes_written += int(columns.payloads.length.sum())
+        self.enter_phase("committing")
         try:
             committed = commit_once(
                 self.repository,

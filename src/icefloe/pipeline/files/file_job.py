@@ -267,6 +267,8 @@ class FileJob:
         options = self.files.parse_options
         work = ParseFiles(run.session.connection, options, frozenset(self.files.dims))
         interner = FileInterner()
+        if urls:
+            run.enter_phase("reading headers")
         failed_tasks: list[Failure] = []
         for task, outcome in zip(tasks, run.run_stage(tasks, work), strict=True):
             if outcome.result is None:

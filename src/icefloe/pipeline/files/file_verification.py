@@ -33,6 +33,7 @@ def find_unreadable_files(
     run: JobRun, tasks: Sequence[tuple[str, ...]], options: Mapping[str, Any]
 ) -> list[Failure]:
     """Read whole files on executors, parsed with ``options``; return those that cannot be read."""
+    run.enter_phase("checking files")
     outcomes = run.run_stage(tasks, VerifyFiles(run.fork_scratch(), dict(options)))
     return [failure for outcome in outcomes for failure in outcome.result or ()]
 

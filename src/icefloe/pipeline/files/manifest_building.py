@@ -81,6 +81,7 @@ def build_manifests(
     work = BuildManifests(
         session.connection, {path: target for path, (_, target) in targets.items()}, refs
     )
+    run.enter_phase("writing references")
     built: dict[str, list[AdoptedManifest]] = {path: [] for path in targets}
     failures = []
     for task, outcome in zip(tasks, run.run_stage(tasks, work), strict=True):

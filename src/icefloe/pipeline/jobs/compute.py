@@ -290,7 +290,7 @@ def compute(
             with writing_repository():
                 writer.open_target(target.path)[selection] = values
 
-    run.write_units(run.session, units, work)
+    run.write_units(run.session, units, work, phase="computing")
     paths = [target.path for target in targets]
     return run.commit(
         f"computed {', '.join(paths)}",

@@ -191,6 +191,7 @@ def _export_zarr(
         )
     export_task = partial(_export_task, run.open_reader(), store)
     try:
+        run.enter_phase("exporting")
         run.run_tasks(run.group_units(work.first), export_task)
         counts = run.run_tasks(run.group_units(work.last), export_task)
     except JobFailedError:

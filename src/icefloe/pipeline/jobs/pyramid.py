@@ -182,7 +182,7 @@ def pyramid(
         _create_coordinates(run, params, coordinates)
     _write_multiscales(run, params, data)
     for level in units:  # forks of the session contain the previous level
-        run.write_units(run.session, level, partial(_write_box, method))
+        run.write_units(run.session, level, partial(_write_box, method), phase="downsampling")
     return run.commit(
         f"pyramid of {source} in {folder}",
         about={"source": parse_path(source).value, "target": folder, "levels": params.count},
