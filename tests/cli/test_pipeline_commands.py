@@ -87,11 +87,13 @@ def test_from_files_to_exports(
 
 
 def test_on_spark(archive: Path, tmp_path: Path) -> None:
-    """A Spark session is started and stopped."""
+    """A Spark session is started and stopped, and its start is a phase."""
     pytest.importorskip("pyspark", reason="SPARK IS NOT TESTED ON THIS MACHINE: no pyspark")
+    phases = "reading headers\nwriting references\ncopying\ncommitting\n"
     master = ("--master", "local[2]")
-    for place, engine in (("spark", master), ("here", (HERE,))):
-        icefloe("ingest", tmp_path / place, f"{archive}/*.nc", "--create", *engine)
+    for place, engine, start in (("spark", master, "starting Spark\n"), ("here", (HERE,), "")):
+        done = icefloe("ingest", tmp_path / place, f"{archive}/*.nc", "--create", *engine)
+        assert done.stderr == start + phases
     for path in ("t2m", "rain", "time"):
         np.testing.assert_array_equal(
             values(tmp_path / "spark", path, archive), values(tmp_path / "here", path, archive)

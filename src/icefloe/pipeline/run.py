@@ -29,6 +29,7 @@ from icefloe.session import ForkSession, Session, contents
 from icefloe.session.commit_policy import NO_POLICY, CommitPolicy
 from icefloe.session.exactly_once import CommitResult, JobId, commit_once, find_commit
 from icefloe.session.parallel_write import ChangeSet, ForkPoint, finish_task, make_scratch_fork
+from icefloe.spark.engine.deferred_session import DeferredSession
 from icefloe.spark.engine.packing import enable_packing
 from icefloe.spark.engine.tasks import Outcome, format_error, get_parallelism, run_tasks
 from icefloe.spark.engine.worker_errors import find_setup_problem
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from icefloe.pipeline.opening import RepositoryOrPlace
     from icefloe.pipeline.options import JobOptions
     from icefloe.repository import Repository
-    from icefloe.spark.engine.deferred_session import DeferredSession
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -222,7 +222,12 @@ class JobRun:
         return make_scratch_fork(self.session)
 
     def enter_phase(self, name: str) -> None:
-        """Report that a phase starts."""
+        """Report that a phase of tasks starts, after starting a deferred session."""
+        if isinstance(self.spark, DeferredSession):
+            self.spark.get()
+        self._report_phase(name)
+
+    def _report_phase(self, name: str) -> None:
         _LOGGER.debug("%s: %s", self.name, name)
         if self.options.run.on_phase is not None:
             self.options.run.on_phase(name)
@@ -358,7 +363,7 @@ class JobRun:
         for columns in contents.iter_changed_chunks(self.session):
             self.chunks += len(columns)
             self.bytes_written += int(columns.payloads.length.sum())
-        self.enter_phase("committing")
+        self._report_phase("committing")
         try:
             committed = commit_once(
                 self.repository,
