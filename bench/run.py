@@ -147,6 +147,7 @@ WORK = [
     *dict.fromkeys(goal[0] for goal in SESSION_GOALS),
     *(goal[0] for goal in REFS_GOALS),
     "append_refs",
+    "bounded_decoding",
     "generations",
     *LATENCY_WORK,
     *SPARK_WORK,
@@ -184,6 +185,22 @@ def alternate(
             for what, seconds in measured.items():
                 best[what] = min(seconds, best.get(what, seconds))
     return icefloe, icechunk
+
+
+def measure_bounded_decoding(folder: Path) -> list[Result]:
+    """Measure reads of chunks whose decoded size is bounded relative to the same without."""
+    measured = run_side("bounded_decoding.py", folder / "bounded")
+    return [
+        Result(
+            f"chunks of {what}: read with a bound on the decoded size / without, processor time",
+            f"{seconds['bounded']:.4f} s",
+            f"({seconds['unbounded']:.4f} s)",
+            seconds["bounded"] / seconds["unbounded"],
+            1.01,
+            "ratio",
+        )
+        for what, seconds in measured.items()
+    ]
 
 
 def measure_virtual_refs(folder: Path, work: str) -> list[Result]:
@@ -332,6 +349,8 @@ def measure(work: str, folder: Path) -> Iterable[Result]:
         return measure_virtual_refs(folder, work)
     if work == "append_refs":
         return measure_append_refs(folder)
+    if work == "bounded_decoding":
+        return measure_bounded_decoding(folder)
     if work == "generations":
         return measure_generations(folder)
     if work in LATENCY_WORK:

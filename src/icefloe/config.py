@@ -23,6 +23,8 @@ from icefloe.model.manifest_config import (
     ManifestSplitCondition as ManifestSplitCondition,
     ManifestSplitDimCondition as ManifestSplitDimCondition,
     ManifestSplittingConfig as ManifestSplittingConfig,
+    ManifestSplitValues as ManifestSplitValues,
     ManifestVirtualChunkLocationCompressionConfig as ManifestVirtualChunkLocationCompressionConfig,
+    SplitSizesDict as SplitSizesDict,
 )
 from icefloe.model.repo_info import FeatureFlag as FeatureFlag

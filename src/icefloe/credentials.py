@@ -3,8 +3,8 @@
 from icefloe.storage import credentials
 from icefloe.storage.credentials import *  # noqa: F403
 
-HttpAccess = credentials.Credentials.HttpAccess
-LocalFileSystemAccess = credentials.Credentials.LocalFileSystemAccess
+HttpAccess = credentials.Credentials.HttpAccess()
+LocalFileSystemAccess = credentials.Credentials.LocalFileSystemAccess()
 
 __all__ = ["HttpAccess", "LocalFileSystemAccess"]
 __all__ += credentials.__all__

@@ -129,7 +129,14 @@ def store_dask(
 def session_merge_reduction(
     arrays: da.Array | Sequence[da.Array], *, split_every: int | None, **store_kwargs: Any
 ) -> ForkSession:
-    """Compute dask arrays whose blocks are the Zarr arrays written to, and merge their forks."""
+    """Compute dask arrays whose blocks are the Zarr arrays written to, and merge their forks.
+
+    Raises `TypeError` if an argument is not a dask array.
+    """
+    sources = arrays if isinstance(arrays, list | tuple) else [arrays]
+    for source in sources:
+        if not isinstance(source, da.Array):
+            raise TypeError(f"Expected a dask array, got a {type(source).__name__}")
     reductions = [
         da.reduction(  # type: ignore[no-untyped-call]
             array,
@@ -142,6 +149,6 @@ def session_merge_reduction(
             dtype=object,
             meta=np.empty(1, object),
         )
-        for array in ([arrays] if isinstance(arrays, da.Array) else arrays)
+        for array in sources
     ]
     return merge_sessions(*compute(*reductions, **store_kwargs))  # type: ignore[no-untyped-call]

@@ -66,8 +66,8 @@ def _flatten(sessions: Sequence[Forks]) -> Iterator[ForkSession]:
             yield session
         else:
             raise TypeError(
-                f"merge_sessions expected forks, got a {type(session).__name__}: merge forks into "
-                "a session with session.merge(*forks)"
+                f"merge_sessions expected forks. Received {type(session).__name__!r}: merge forks "
+                "into a session with session.merge(*forks)"
             )
 
 
@@ -80,6 +80,7 @@ def _merge_pair(fork: ForkSession, *others: ForkSession) -> ForkSession:
         fork.transaction.base_id,
         origin=fork.origin,
         changes=fork.transaction.copy_changes(),
+        start=fork.start,
     )
     merged.merge(*others)
     return merged

@@ -13,6 +13,7 @@
     ├── AlreadyExistsError          the named thing already exists
     ├── ReadOnlyError               the storage or session is read-only
     ├── InvalidInputError (ValueError)   the caller's argument is wrong
+    │   ├── InvalidTypeError (TypeError)  its type is wrong
     │   └── FilesDisagreeError      files that do not match: .disagreements
     ├── SessionStateError           the state of the session does not allow the call
     ├── StorageError                the storage failed
@@ -25,12 +26,15 @@
     └── InternalError               a bug in icefloe
 
 Every error can be pickled, and its message says what was wrong, where, and what to do next.
+Secrets in URLs are masked.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
+
+from icefloe.url_secrets import mask_urls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,6 +51,7 @@ class ErrorKind(StrEnum):
     REPO_INFO_UPDATED = "repo-info-updated"
     UPDATE_ATTEMPTS_EXHAUSTED = "update-attempts-exhausted"
     GC_DELETES_FAILING = "gc-deletes-failing"
+    COLLECTION_RUNNING = "collection-running"
     COLLECTED_BEFORE_COMMIT = "collected-before-commit"
     # not found
     NODE_NOT_FOUND = "node-not-found"
@@ -136,6 +141,7 @@ class ErrorKind(StrEnum):
     INVALID_OBJECT_SIZE = "invalid-object-size"
     PRECONDITION_FAILED = "precondition-failed"
     PERMISSION_DENIED = "permission-denied"
+    DISK_FULL = "disk-full"
     OUTCOME_UNKNOWN = "outcome-unknown"
     # format
     SERIALIZATION = "serialization"
@@ -177,22 +183,28 @@ class IcefloeError(Exception):
             cls.default_kind = kind
 
     def __init__(self, message: str, kind: ErrorKind | None = None) -> None:
+        message = mask_urls(message)
         super().__init__(message)
         self.message = message
         self.kind = self.default_kind if kind is None else kind
 
     def __reduce__(self) -> tuple[object, ...]:
         # Exception.__reduce__ would call the class with the message alone, but some classes require
-        # more arguments. The instance dictionary has all attributes and the notes.
-        return _rebuild, (type(self), self.message), self.__dict__
+        # more arguments. The instance dictionary has all attributes and the notes. Classes of this
+        # module are pickled by name: their `__module__` depends on `install_as_icechunk`, which
+        # the process that unpickles may not have called.
+        cls = type(self)
+        name = cls.__name__
+        return _rebuild, (name if globals().get(name) is cls else cls, self.message), self.__dict__
 
     def __str__(self) -> str:
         # NotFoundError is a KeyError, whose __str__ would be the repr of the message.
         return self.message
 
 
-def _rebuild(cls: type[IcefloeError], message: str) -> IcefloeError:
-    return cls.__new__(cls, message)
+def _rebuild(cls: type[IcefloeError] | str, message: str) -> IcefloeError:
+    kind: type[IcefloeError] = globals()[cls] if isinstance(cls, str) else cls
+    return kind.__new__(kind, message)
 
 
 IcechunkError = IcefloeError
@@ -283,6 +295,10 @@ class ReadOnlyError(IcefloeError, kind=ErrorKind.READ_ONLY_STORAGE):
 
 class InvalidInputError(IcefloeError, ValueError, kind=ErrorKind.INVALID_KEY):
     """An argument is wrong; nothing was written."""
+
+
+class InvalidTypeError(InvalidInputError, TypeError, kind=ErrorKind.BAD_METADATA):
+    """An argument, or a value in it, has a type that cannot be stored; nothing was written."""
 
 
 class FilesDisagreeError(InvalidInputError, kind=ErrorKind.FILES_DISAGREE):

@@ -16,6 +16,7 @@ from icefloe import __version__, display
 from icefloe.compat.async_twins import add_async_twins
 from icefloe.compat.default_version import get_default_spec_version
 from icefloe.containers.authorization import warn_about_missing_credentials
+from icefloe.containers.stores import find_repository_place
 from icefloe.core.snapshot_view import SnapshotView
 from icefloe.errors import (
     AlreadyExistsError,
@@ -23,6 +24,7 @@ from icefloe.errors import (
     InvalidInputError,
     RepositoryNotFoundError,
     SessionStateError,
+    SnapshotNotFoundError,
 )
 from icefloe.format.generation import DRAFT, find_generation, get_generation
 from icefloe.inspection import inspect_dicts
@@ -31,6 +33,7 @@ from icefloe.inspection.diff import fetch_diff
 from icefloe.maintenance.dependents import count_dependencies, find_dependents
 from icefloe.maintenance.garbage_collection import collect_garbage
 from icefloe.maintenance.limits import ReadLimits, require_positive
+from icefloe.maintenance.progress import ignore_progress
 from icefloe.maintenance.statistics import measure_chunks
 from icefloe.maintenance.sweep import DeleteLimits
 from icefloe.model.config import RepositoryConfig
@@ -51,7 +54,9 @@ from icefloe.refs.store_root import (
 from icefloe.session import Session
 from icefloe.session.connection import connect
 from icefloe.snapshots import AncestryGraph, ManifestFileInfo, SnapshotInfo
+from icefloe.storage.clock import correct_limit
 from icefloe.storage.interface import Storage
+from icefloe.storage.places import HttpPlace
 from icefloe.transaction.preload import start_preload
 from icefloe.types import SessionMode, SpecVersion
 
@@ -65,6 +70,7 @@ if TYPE_CHECKING:
     from icefloe.containers.authorization import ContainerAccess
     from icefloe.containers.dependencies import Dependencies, Dependents
     from icefloe.format.generation import Generation
+    from icefloe.maintenance.progress import Progress
     from icefloe.maintenance.statistics import ChunkStorageStats
     from icefloe.maintenance.sweep import GCSummary
     from icefloe.model.attribution import Attribution
@@ -123,7 +129,6 @@ _NUM_SHOWN_COMMITS = 5
     "expire_snapshots",
     "garbage_collect",
     "chunk_storage_stats",
-    "total_chunks_storage",
     "dependencies",
     "find_dependents",
     "ancestry_graph",
@@ -190,9 +195,12 @@ class Repository:
         ------
         AlreadyExistsError
             If the location contains a repository or, with ``check_clean_root``, other files.
+        InvalidInputError
+            If the location is a whole bucket, without a prefix.
         """
         attributed_storage = _add_store_root(storage, store_root, attribution)
         _require_config(config)
+        _require_prefix(attributed_storage)
         new_generation = _choose_generation(generation, spec_version)
         require_no_store_root(attributed_storage, new_generation)
         if attributed_storage.store_root_url is not None:
@@ -383,10 +391,7 @@ class Repository:
         ConflictError
             If another process saved a configuration since this repository was opened.
         """
-        defaults = self.storage.default_settings()
         config = self._connection.config.copy()
-        if config.storage == defaults:
-            config.storage = None
         self._connection.refs.save_config(config, expected=self._persisted_config)
         self._persisted_config = config
 
@@ -636,7 +641,7 @@ class Repository:
             target = find_snapshot(refs, branch, tag, snapshot_id)
         else:
             target = find_snapshot_at(refs, branch, tag, snapshot_id, as_of)
-        return self._open_session(target, SessionMode.readonly, None)
+        return self._open_session(target, SessionMode.readonly, None, is_named=snapshot_id is None)
 
     def to_xarray(self, group: str | None = None, **options: Any) -> xr.Dataset:
         """Open a group as an Xarray Dataset; ``options`` as in `icefloe.xarray.open_dataset`."""
@@ -652,7 +657,10 @@ class Repository:
         refs = self._connection.refs.pin()
         refs.require_online()
         return self._open_session(
-            refs.fetch_branch(branch), SessionMode.writable, branch, refs.get_session_start()
+            refs.fetch_branch(branch),
+            SessionMode.writable,
+            branch,
+            refs.get_session_start(),
         )
 
     def rearrange_session(self, branch: str) -> Session:
@@ -668,7 +676,10 @@ class Repository:
                     kind=ErrorKind.FEATURE_FLAG_DISABLED,
                 )
         return self._open_session(
-            refs.fetch_branch(branch), SessionMode.rearrange, branch, refs.get_session_start()
+            refs.fetch_branch(branch),
+            SessionMode.rearrange,
+            branch,
+            refs.get_session_start(),
         )
 
     @contextmanager
@@ -707,6 +718,7 @@ class Repository:
         *,
         delete_expired_branches: bool = False,
         delete_expired_tags: bool = False,
+        dry_run: bool = False,
     ) -> set[str]:
         """Remove snapshots older than a time from history; garbage collection deletes their files.
 
@@ -717,18 +729,24 @@ class Repository:
         ----------
         delete_expired_branches, delete_expired_tags
             Whether to delete tags, and branches other than main, that point at an expired snapshot.
+        dry_run
+            Whether to return the ids without changing anything.
 
         Returns
         -------
             The ids of the expired snapshots; with spec version 1, may include tips that are kept.
         """
+        limit = require_time_zone("older_than", older_than)
         expired_ids = self._connection.refs.expire_snapshots(
             ExpirationPolicy(
-                require_time_zone("older_than", older_than),
+                correct_limit(self._connection.storage, limit),
                 delete_expired_branches,
                 delete_expired_tags,
-            )
+            ),
+            dry_run=dry_run,
         )
+        if dry_run:
+            return {str(snapshot_id) for snapshot_id in expired_ids}
         _LOGGER.info("expired %d snapshots of %s", len(expired_ids), self.storage.url)
         if self._connection.generation.has_parents_in_snapshots:
             self._drop_caches()  # snapshot files were replaced
@@ -746,12 +764,15 @@ class Repository:
         max_concurrent_deletes: int = 10,
         max_consecutive_delete_failures: int = 50,
         max_concurrent_listings: int | None = None,
+        progress: Progress = ignore_progress,
     ) -> GCSummary:
         """Delete the files that are not reachable from any branch or tag.
 
-        Sessions that began before ``delete_object_older_than`` and commit later may lose files,
-        because nothing refers to the files of a session until it commits. Commits of newer sessions
-        are safe.
+        Choose a time before the start of every session that may still commit: nothing refers to the
+        files of a session until it commits, so older ones are deleted. The commit then fails.
+        Except in spec version 2, a commit notices that only ten minutes after the start of its
+        session, so the time should be at least that long ago. Commits of newer sessions are safe.
+        If this machine's clock is ahead of the storage's, the time is moved back by the difference.
 
         Parameters
         ----------
@@ -769,6 +790,8 @@ class Repository:
             Number of failed requests in a row after which to stop.
         max_concurrent_listings
             Ignored, accepted for compatibility with Icechunk: each kind of file takes one listing.
+        progress
+            Called with each `icefloe.maintenance.Step`.
         """
         require_positive(max_concurrent_listings=max_concurrent_listings)
         summary = collect_garbage(
@@ -783,6 +806,7 @@ class Repository:
                 max_concurrent_manifest_fetches,
             ),
             delete_limits=DeleteLimits(max_concurrent_deletes, max_consecutive_delete_failures),
+            progress=progress,
         )
         if summary.snapshots_deleted and not dry_run:
             self._drop_caches()
@@ -795,10 +819,11 @@ class Repository:
         max_compressed_manifest_mem_bytes: int = 512 * 1024 * 1024,
         max_decoded_manifest_mem_bytes: int = 4 * 1024 * 1024 * 1024,
         max_concurrent_manifest_fetches: int = 500,
+        progress: Progress = ignore_progress,
     ) -> ChunkStorageStats:
         """Sum the sizes of all chunks in the history of branches and tags.
 
-        The limits are those of `garbage_collect`.
+        The limits and ``progress`` are those of `garbage_collect`.
         """
         return measure_chunks(
             self._connection.storage,
@@ -809,6 +834,7 @@ class Repository:
                 max_decoded_manifest_mem_bytes,
                 max_concurrent_manifest_fetches,
             ),
+            progress=progress,
         )
 
     def total_chunks_storage(
@@ -820,17 +846,32 @@ class Repository:
         max_concurrent_manifest_fetches: int = 500,
     ) -> int:
         """Sum the sizes of chunk files; deprecated, use `chunk_storage_stats`."""
-        warnings.warn(
-            "Repository.total_chunks_storage is deprecated: use chunk_storage_stats().native_bytes",
-            DeprecationWarning,
-            stacklevel=2,
-        )
+        _warn_of_total_chunks_storage("")
         return self.chunk_storage_stats(
             max_snapshots_in_memory=max_snapshots_in_memory,
             max_compressed_manifest_mem_bytes=max_compressed_manifest_mem_bytes,
             max_decoded_manifest_mem_bytes=max_decoded_manifest_mem_bytes,
             max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
         ).native_bytes
+
+    async def total_chunks_storage_async(
+        self,
+        *,
+        max_snapshots_in_memory: int = 50,
+        max_compressed_manifest_mem_bytes: int = 512 * 1024 * 1024,
+        max_decoded_manifest_mem_bytes: int = 4 * 1024 * 1024 * 1024,
+        max_concurrent_manifest_fetches: int = 500,
+    ) -> int:
+        """Like `total_chunks_storage`, without blocking the event loop."""
+        _warn_of_total_chunks_storage("_async")
+        stats = await asyncio.to_thread(
+            self.chunk_storage_stats,
+            max_snapshots_in_memory=max_snapshots_in_memory,
+            max_compressed_manifest_mem_bytes=max_compressed_manifest_mem_bytes,
+            max_decoded_manifest_mem_bytes=max_decoded_manifest_mem_bytes,
+            max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
+        )
+        return stats.native_bytes
 
     # -- files that virtual chunks refer to
 
@@ -889,11 +930,30 @@ class Repository:
         mode: SessionMode,
         branch: str | None,
         start: SessionStart | None = None,
+        *,
+        is_named: bool = True,
     ) -> Session:
-        tree = self._connection.assets.require_tree(snapshot_id)
-        preload = self._connection.config.effective_manifest.effective_preload
-        start_preload(self._connection.assets, tree, preload)
-        return Session(self._connection, snapshot_id, mode=mode, branch=branch, start=start)
+        """Open a session; ``is_named`` says that a branch or tag has the snapshot."""
+        connection = self._connection
+        try:
+            tree = connection.assets.require_tree(snapshot_id)
+        except SnapshotNotFoundError:
+            if not is_named:
+                raise
+            # The session opens, as in Icechunk, so that its branch can be reset; reading it raises.
+        else:
+            preload = connection.config.effective_manifest.effective_preload
+            start_preload(connection.assets, tree, preload)
+        return Session(connection, snapshot_id, mode=mode, branch=branch, start=start)
+
+
+def _warn_of_total_chunks_storage(suffix: str) -> None:
+    warnings.warn(
+        f"Repository.total_chunks_storage{suffix} is deprecated: use "
+        f"chunk_storage_stats{suffix}, whose native_bytes are the same",
+        DeprecationWarning,
+        stacklevel=3,
+    )
 
 
 def _require_storage(storage: object) -> None:
@@ -902,6 +962,16 @@ def _require_storage(storage: object) -> None:
             f"expected a storage, got {storage!r:.200}: pass local_filesystem_storage(path), "
             "s3_storage(...) or storage_from_url(url)",
             kind=ErrorKind.STORAGE_CONFIG,
+        )
+
+
+def _require_prefix(storage: Storage) -> None:
+    place, _ = find_repository_place(storage)
+    if place is not None and not isinstance(place, HttpPlace) and not place.prefix:
+        raise InvalidInputError(
+            f"{storage.url}: a repository cannot be created at an empty prefix, which is a whole "
+            "bucket: choose a prefix; existing repositories can be opened",
+            kind=ErrorKind.EMPTY_PREFIX_CREATION,
         )
 
 

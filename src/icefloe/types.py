@@ -27,8 +27,11 @@ class SpecVersion(IntEnum):
     def _missing_(cls, value: object) -> Never:
         """Raise for an unknown spec version."""
         versions = " or ".join(str(int(version)) for version in cls)
+        problem = (
+            "Unsupported version" if isinstance(value, int) else "Couldn't parse a valid version:"
+        )
         raise InvalidInputError(
-            f"spec_version must be {versions}, not {value!r}",
+            f"{problem} {value!r}: spec_version must be {versions}",
             kind=ErrorKind.UNSUPPORTED_SPEC_VERSION,
         )
 

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from icefloe import CachingConfig
 from icefloe.assets import Assets
 from icefloe.errors import FormatError, ObjectNotFoundError
 from icefloe.format.generation import V1, V2
 from icefloe.model.chunk_payload import ChunkRef
 from icefloe.model.ids import ChunkId, ManifestId, SnapshotId
-from icefloe.storage import MemoryStorage
+from icefloe.storage import MemoryStorage, local_filesystem_storage
 from support.golden_repositories import Golden
 
 if TYPE_CHECKING:
@@ -47,3 +48,19 @@ def test_chunks() -> None:
         assets.chunks.fetch(ChunkRef(ChunkId.random(), 0, 1))
     with pytest.raises(FormatError, match=f"chunks/{chunk_id}"):
         assets.chunks.fetch(ChunkRef(chunk_id, 6, 100))
+
+
+def test_caches_that_are_too_small_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Once for snapshots and once for manifests, with the setting to change."""
+    storage = local_filesystem_storage(GOLDEN.repository)
+    assets = Assets(storage, V2, CachingConfig(num_snapshot_nodes=1, num_chunk_refs=1))
+    for name in ("snapshots", "manifests"):
+        for file in (path for path in GOLDEN.files() if name in path.parts):
+            if name == "snapshots":
+                assets.fetch_tree(SnapshotId.parse(file.name))
+            else:
+                assets.load_manifest(ManifestId.parse(file.name))
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == 2
+    assert "num_snapshot_nodes" in messages[0]
+    assert "num_chunk_refs" in messages[1]

@@ -189,6 +189,21 @@ def test_a_hostile_repository(tmp_path: Path, user_data: bytes) -> None:
     assert "a\\x1b[31m" in icefloe("tree", root).stdout
 
 
+def test_unprintable_characters_in_json(tmp_path: Path) -> None:
+    """JSON escapes what controls a terminal or the direction of text, and keeps the values."""
+    message = "\x7f\x85\x9b1m\u200b\u2028\u202e\u2066\ufeff\U000e0041 é深"
+    root = _repository(tmp_path, message, b'{"x": "\xe2\x80\xae"}')
+    (snapshot,) = (file for file in (root / "snapshots").iterdir() if "1CECH" not in file.name)
+    outputs = [icefloe(command, root, "--json").stdout for command in ("history", "tree")]
+    outputs.append(icefloe("inspect", snapshot).stdout)
+    for shown in outputs:
+        assert shown.replace("\n", "").isprintable()
+    assert json.loads(outputs[0])[0]["message"] == message
+    assert "é深" in outputs[0]
+    assert "\\u202e" in outputs[1]
+    assert json.dumps(message)[1:20] in outputs[2]
+
+
 def test_piped_output_is_neither_wrapped_nor_padded(tmp_path: Path) -> None:
     """Long messages stay on one line in a pipe."""
     shown = icefloe("history", _repository(tmp_path, "long " * 100 + "end", b"{}")).stdout

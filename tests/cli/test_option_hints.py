@@ -14,6 +14,10 @@ from icefloe.cli.option_hints import suggest_options
         ("create one with create=True", "create one with --create"),
         ("small jobs run with spark=None", "small jobs run with --no-spark"),
         (
+            "not empty: go, open the repository if it is one, or pass check_clean_root=False",
+            "not empty: go",
+        ),
+        (
             "add containers=['s3://a/', 'file:///b/']",
             "add --container s3://a/ --container file:///b/",
         ),

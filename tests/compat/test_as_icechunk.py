@@ -135,6 +135,40 @@ def test_install_is_idempotent_and_can_be_undone() -> None:
     )
 
 
+def test_errors_have_the_names_of_icechunk(tmp_path: Path) -> None:
+    """Also in tracebacks; pickles of errors work in processes where nothing is installed."""
+    answer = run(
+        """
+        import pickle, sys, traceback
+        import icefloe
+        icefloe.install_as_icechunk()
+        import icechunk
+        try:
+            icechunk.Repository.open(icechunk.in_memory_storage())
+        except icechunk.IcechunkError as error:
+            with open(sys.argv[1], "wb") as file:
+                pickle.dump([error, icechunk.IcechunkError("base")], file)
+            shown = traceback.format_exception_only(error)[0]
+        print(shown.partition(":")[0], repr(icechunk.IcechunkError("base")))
+        """,
+        tmp_path / "errors",
+    )
+    assert answer == "icechunk.RepositoryNotFoundError IcechunkError('base')"
+    answer = run(
+        """
+        import pickle, sys
+        import icefloe
+        with open(sys.argv[1], "rb") as file:
+            first, second = pickle.load(file)
+        assert "icechunk" not in sys.modules
+        print(type(first), first.kind, repr(second))
+        """,
+        tmp_path / "errors",
+    )
+    expected = "<class 'icefloe.errors.RepositoryNotFoundError'> repository-not-found"
+    assert answer == f"{expected} IcefloeError('base')"
+
+
 def test_unknown_names_are_import_errors() -> None:
     run(
         """

@@ -10,7 +10,7 @@ import pytest
 
 from icefloe.containers.remote_files import RemoteFiles
 from icefloe.containers.virtual_chunks import VirtualChunks
-from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.errors import ErrorKind, InvalidInputError, StorageError
 from icefloe.model.chunk_payload import VirtualChunkRef
 from icefloe.model.containers import ObjectStoreConfig, S3Options, VirtualChunkContainer
 from icefloe.storage import (
@@ -121,11 +121,30 @@ def test_keys_are_prefixes_or_names() -> None:
     assert chunks.authorized_prefixes == {"file:///a/", "file:///b/"}
 
 
+@pytest.mark.parametrize("key", ["a//b", "a/./b", "a/../b", "a/b/"])
+def test_keys_that_the_client_would_change_are_not_requested(key: str) -> None:
+    """They would be other objects, possibly outside of the container; nothing is sent."""
+    store = s3_store(endpoint_url="https://127.0.0.1:1", region="us-east-1")
+    containers = [VirtualChunkContainer("s3://b/a/", store)]
+    chunks = VirtualChunks(
+        containers, {"s3://b/a/": Credentials.S3(S3Credentials.Anonymous())}, ANYWHERE
+    )
+    with pytest.raises(StorageError, match=f"s3://b/{key}: the object store client") as raised:
+        chunks.fetch(VirtualChunkRef(f"s3://b/{key}", 0, 1), 0, 1)
+    assert raised.value.kind is ErrorKind.VIRTUAL_CHUNK_FETCH
+
+
+def test_keys_of_no_container_are_ignored() -> None:
+    """One mapping can serve several repositories."""
+    containers = [VirtualChunkContainer("file:///a/", local_filesystem_store("/a"), name="one")]
+    access = {"file:///a/": None, "file:///c/": None, "three": None}
+    chunks = VirtualChunks(containers, access, ANYWHERE)
+    assert chunks.authorized_prefixes == {"file:///a/"}
+
+
 @pytest.mark.parametrize(
     "access,text",
     [
-        ({"file:///c/": None}, "file:///a/ (one), s3://b/"),
-        ({"three": None}, "file:///a/ (one), s3://b/"),
         ({"one": None, "file:///a/": None}, "twice"),
         ({"one": Credentials.HttpAccess()}, "LocalFileSystemAccess"),
         ({"one": Credentials.LocalFileSystemAccess}, "without ()"),
@@ -137,7 +156,7 @@ def test_keys_are_prefixes_or_names() -> None:
     ],
 )
 def test_what_opens_nothing_is_refused(access: dict[str, Any], text: str) -> None:
-    """An unknown key, the same container twice, credentials of another kind."""
+    """The same container twice, credentials of another kind."""
     containers = [
         VirtualChunkContainer("file:///a/", local_filesystem_store("/a"), name="one"),
         VirtualChunkContainer("s3://b/", s3_store()),

@@ -182,14 +182,12 @@ def test_targets_are_persisted_beside_what_icechunk_knows() -> None:
         "s3:///key",
         "s3://models",
         "s3://models/",
-        "s3://models/folder/",
-        "s3://models/a//b",
-        "s3://models/a/../b",
-        "s3://models/a/%2e%2e/b",
-        "s3://models/a%2F..%2F..%2Fb",
         "s3://models/a%00b",
         "s3://models/a%ffb",
         f"s3://models/{'x' * 1100}",
+        "https://models/folder/",
+        "https://models/a//b",
+        "https://models/a/../b",
         "file:///data//a.nc",
         "file:///data/..%2f..%2fetc/passwd",
         "file:///data/x/..",
@@ -201,6 +199,21 @@ def test_malformed_locations_are_refused(location: str) -> None:
     with pytest.raises(InvalidInputError, match="error parsing") as raised:
         TABLE.find(location)
     assert raised.value.kind is ErrorKind.INVALID_VIRTUAL_REF
+
+
+@pytest.mark.parametrize(
+    "location, key",
+    [
+        ("s3://models/folder/", "folder/"),
+        ("s3://models/a//b", "a//b"),
+        ("s3://models/a/./b", "a/./b"),
+        ("s3://models/a/%2e%2e/b", "a/../b"),
+        ("s3://models/a%2F..%2F..%2Fb", "a/../../b"),
+    ],
+)
+def test_keys_of_object_stores_have_no_folders(location: str, key: str) -> None:
+    """Such keys stay as they are, in the container whose prefix their text has."""
+    assert TABLE.find(location).location.key == key
 
 
 @pytest.mark.parametrize(

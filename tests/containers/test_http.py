@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from base64 import b64decode
 from typing import TYPE_CHECKING
 
 import pytest
 
 from icefloe.containers.virtual_chunks import VirtualChunks
-from icefloe.errors import ErrorKind, StorageError
+from icefloe.errors import ErrorKind, InvalidInputError, StorageError
 from icefloe.model.chunk_payload import ETag, LastModified, VirtualChunkRef
 from icefloe.model.containers import VirtualChunkContainer
 from icefloe.storage import Credentials, http_store, in_memory_storage
@@ -18,7 +19,7 @@ from support.conditional_web_server import (
     conditional_web_server,
     etag_of,
 )
-from support.web_servers import web_server
+from support.web_servers import endless_server, web_server
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -164,3 +165,125 @@ def test_servers_without_ranges(
     with web_server(tmp_path, with_ranges=with_ranges) as url:
         ref = VirtualChunkRef(f"{url}/data/a.nc", 2, 6, checksum)
         assert fetch_chunk(open_chunks(url), ref, 1, 3) == b"345"
+
+
+def test_redirects_stay_below_the_prefix() -> None:
+    """A redirect inside the container is followed; any other is refused, and sends nothing."""
+    with conditional_web_server(FILES | {"/data/b.nc": SMALL}) as other:
+        redirects = {
+            "/data/inside": "b.nc",
+            "/data/twice": "/data/inside",
+            "/data/forever": "/data/forever",
+            "/data/server": f"{other.url}/data/b.nc",
+            "/data/user": "http://user:password@127.0.0.1/data/b.nc",
+            "/data/scheme": "file:///data/b.nc",
+            "/data/outside": "/private/x",
+            "/data/sibling": "/database/x",
+            "/data/dots": "/data/%2e%2e/private/x",
+            "/data/slashes": "/data/..%2Fprivate/x",
+            "/data/backslashes": "/data/..\\private/x",
+            "/data/invalid": "http://[",
+        }
+        files = {"/data/b.nc": SMALL, "/private/x": b"secret", "/database/x": b"secret"}
+        with conditional_web_server(files, redirects=redirects) as web:
+            chunks = open_chunks(web.url, {"X-Key": "key", "Authorization": "Bearer token"})
+            for name in ("inside", "twice"):
+                ref = VirtualChunkRef(f"{web.url}/data/{name}", 2, 6)
+                assert fetch_chunk(chunks, ref, 0, 6) == SMALL[2:8]
+            web.answers.clear()
+            for path in redirects:
+                if path in {"/data/inside", "/data/twice"}:
+                    continue
+                for checksum in (None, LastModified(2**31)):
+                    ref = VirtualChunkRef(web.url + path, 0, 5, checksum)
+                    error = fetch_error(chunks, ref)
+                    assert "redirect" in error.message
+                    assert path in error.message
+                    assert "password" not in error.message
+            assert {status for status, _ in web.answers} == {302}
+            assert other.num_connections == 0
+
+
+@pytest.mark.parametrize(
+    "path, head, problem",
+    [
+        ("/data/length", "206 x\r\nContent-Range: bytes 0-9/99\r\nContent-Length: 1{z}", "range"),
+        (
+            "/data/range",
+            "206 x\r\nContent-Range: bytes 0-99{z}/1{z}00\r\nContent-Length: 99{z}",
+            "range",
+        ),
+        ("/data/start", "206 x\r\nContent-Range: bytes 5-14/99\r\nContent-Length: 10", "got"),
+        ("/data/total", "206 x\r\nContent-Range: bytes 0-9/5\r\nContent-Length: 10", "range"),
+        ("/data/none", "206 x\r\nContent-Length: 10", "range"),
+        ("/data/two", "200 x\r\nContent-Length: 10\r\nContent-Length: 1{z}", "content-length"),
+        (
+            "/data/chunked",
+            "206 x\r\nContent-Range: bytes 0-9/99\r\nTransfer-Encoding: chunked",
+            "more than",
+        ),
+    ],
+)
+def test_contradicting_responses(path: str, head: str, problem: str) -> None:
+    """A response that is not the range is an error, found before its content is received."""
+    head = head.replace("{z}", "0" * 9)
+    with endless_server({path: head}) as server:
+        ref = VirtualChunkRef(server.url + path, 0, 10)
+        error = fetch_error(open_chunks(server.url), ref)
+    assert error.kind is ErrorKind.VIRTUAL_CHUNK_FETCH
+    assert problem in error.message.lower()
+    assert server.num_bytes < 64 << 20
+
+
+def test_a_file_instead_of_a_range_is_read_to_the_end_of_the_range() -> None:
+    """A server without ranges may send any amount: the rest is not received."""
+    with endless_server({"/data/a": f"200 x\r\nContent-Length: {2**33}"}) as server:
+        ref = VirtualChunkRef(f"{server.url}/data/a", 2**20, 10)
+        assert fetch_chunk(open_chunks(server.url), ref, 0, 10) == bytes(10)
+    assert server.num_bytes < 64 << 20
+
+
+def test_a_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests go through ``HTTP_PROXY`` with its password, unless ``NO_PROXY`` has the host."""
+    with conditional_web_server(
+        {"http://example.org/data/a.nc": SMALL, "/data/a.nc": SMALL}
+    ) as web:
+        monkeypatch.setenv("http_proxy", web.url.replace("//", "//me:pass%20word@"))
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        for url in ("http://example.org", web.url):
+            ref = VirtualChunkRef(f"{url}/data/a.nc", 2, 3)
+            assert fetch_chunk(open_chunks(url), ref, 0, 3) == b"234"
+        proxied, direct = web.asked[1], web.asked[-1]
+        assert proxied["path"] == "http://example.org/data/a.nc"
+        assert b64decode(proxied["proxy-authorization"].split()[1]) == b"me:pass word"
+        assert "proxy-authorization" not in direct
+
+
+def test_connections_are_kept() -> None:
+    """Requests one after another share a connection."""
+    with conditional_web_server(FILES) as web:
+        chunks = open_chunks(web.url)
+        for _ in range(5):
+            chunks.fetch(VirtualChunkRef(f"{web.url}/data/a%20b.nc", 0, 10), 0, 10)
+        assert web.num_connections == 1
+
+
+def test_options_of_a_container() -> None:
+    """Timeouts and the user agent are used; options that redirect or are unknown are refused."""
+    with conditional_web_server(FILES) as web:
+        prefix, location = f"{web.url}/data/", f"{web.url}/data/a%20b.nc"
+
+        def fetch(**opts: str) -> bytes:
+            container = VirtualChunkContainer(prefix, http_store(opts))
+            access = {prefix: Credentials.HttpAccess()}
+            chunks = VirtualChunks([container], access, in_memory_storage())
+            return bytes(chunks.fetch(VirtualChunkRef(location, 0, 3), 0, 3))
+
+        assert fetch() == b"012"
+        assert web.asked[-1]["user-agent"].startswith("icefloe/")
+        assert fetch(user_agent="us", timeout="30s", allow_http="true", http1_only="true") == b"012"
+        assert web.asked[-1]["user-agent"] == "us"
+        with pytest.raises(InvalidInputError, match="proxy_url"):
+            fetch(proxy_url="http://127.0.0.1:1")
+        with pytest.raises(InvalidInputError, match="duration"):
+            fetch(timeout="soon")

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from icefloe.storage import LocalStorage, s3_storage
 from support import SUPPORT, warm_python
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from icefloe.storage import Storage
+    from support.servers import S3Server
 
 Operation = tuple[str, dict[str, Any]]
 Icechunk = Callable[..., list[Any]]
@@ -36,6 +41,23 @@ def run_icechunk2(icechunk2: Path) -> Icechunk:
 def run_icechunk1(icechunk1: Path) -> Icechunk:
     """Return a function that runs operations with Icechunk 1.x."""
     return _runner(icechunk1)
+
+
+@pytest.fixture(params=["local", "s3"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    """Return an empty storage, on a local disk or in an S3 service."""
+    if request.param == "local":
+        return LocalStorage(tmp_path / "repository")
+    server: S3Server = request.getfixturevalue("s3_server")
+    return s3_storage(
+        bucket=server.bucket,
+        prefix=f"maintenance/{uuid.uuid4()}",
+        endpoint_url=server.endpoint_url,
+        allow_http=True,
+        region="us-east-1",
+        access_key_id=server.access_key_id,
+        secret_access_key=server.secret_access_key,
+    )
 
 
 def _runner(python: Path) -> Icechunk:

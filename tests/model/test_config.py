@@ -572,7 +572,6 @@ def test_a_container_whose_prefix_fits_its_store(url_prefix: str, store: Any) ->
         ("/a/", S3, None, "expected a URL prefix like"),
         ("s3:b/", S3, None, "expected a URL prefix like"),
         ("s3:///a/", S3, None, "must include a host"),
-        ("s3://b/", ObjectStoreConfig.InMemory(), None, "does not match a store of kind InMemory"),
         ("s3://b/", ObjectStoreConfig.Gcs(), None, "does not match"),
         ("tigris://b/", S3, None, "does not match"),
         ("ftp://h/", ObjectStoreConfig.Http(), None, "does not match"),
@@ -596,6 +595,13 @@ def test_a_container_that_breaks_a_rule_is_refused(
 ) -> None:
     with pytest.raises(InvalidInputError, match=reason) as error:
         VirtualChunkContainer(url_prefix, store, name)
+    assert error.value.kind is ErrorKind.BAD_PREFIX
+
+
+def test_a_container_in_memory_can_be_made_but_not_configured() -> None:
+    container = VirtualChunkContainer("memory://x/", ObjectStoreConfig.InMemory())
+    with pytest.raises(InvalidInputError, match="InMemory") as error:
+        RepositoryConfig().set_virtual_chunk_container(container)
     assert error.value.kind is ErrorKind.BAD_PREFIX
 
 

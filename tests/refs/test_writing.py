@@ -43,7 +43,7 @@ from icefloe.model.repo_info import (
     RepoStatus,
     UpdateType,
 )
-from icefloe.refs import Refs, changes, create_refs, fetch_generation, open_refs
+from icefloe.refs import Refs, changes, create_refs, creation_claim, fetch_generation, open_refs
 from icefloe.refs.repo_file import RepoFile
 from icefloe.storage import LocalStorage, MemoryStorage, Overwrite
 from support.counting_refs_storage import CountingStorage
@@ -128,6 +128,39 @@ def test_concurrent_creators(winner: Generation, loser: Generation) -> None:
     assert isinstance(errors.get(), AlreadyExistsError)
     opened = open_refs(storage)
     assert opened.refs.generation is winner
+    assert opened.config is None
+    assert not {info.key for info in storage.list()} & {CREATION, CONFIG}
+
+
+@pytest.mark.parametrize(
+    "suspended, other",
+    [
+        pytest.param(suspended, other, id=f"{suspended.name}-{other.name}")
+        for suspended, other in permutations(PUBLISHING_KEYS, 2)
+    ],
+)
+def test_a_suspended_creator(
+    suspended: Generation, other: Generation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A creator whose claim was taken for that of a killed one changes nothing afterwards."""
+    monkeypatch.setattr(creation_claim, "PATIENCE_S", 0.05)
+
+    class Suspending(MemoryStorage):
+        """Runs the other creator before the first write after the claim."""
+
+        is_first = True
+
+        def put(self, key: str, data: bytes | memoryview, mode: PutMode = Overwrite()) -> Version:  # noqa: B008
+            if key != CREATION and self.is_first:
+                self.is_first = False
+                create_refs(self, generation=other)
+            return super().put(key, data, mode)
+
+    storage = Suspending()
+    with pytest.raises(AlreadyExistsError):
+        create_refs(storage, generation=suspended, config=RepositoryConfig())
+    opened = open_refs(storage)
+    assert opened.refs.generation is other
     assert opened.config is None
     assert not {info.key for info in storage.list()} & {CREATION, CONFIG}
 
@@ -562,7 +595,7 @@ class TestGeneration2:
         """In a read-only repository every change raises, except that of the status."""
         refs = self.make(storage)
         refs.save_status(RepoStatus(RepoAvailability.read_only, datetime.now(UTC), "moving"))
-        with pytest.raises(ReadOnlyError, match="read only \\(moving\\)"):
+        with pytest.raises(ReadOnlyError, match="status is read-only \\(moving\\)"):
             refs.create_branch("dev", INITIAL_SNAPSHOT_ID)
         refs.save_status(RepoStatus(RepoAvailability.online, datetime.now(UTC)))
         refs.create_branch("dev", INITIAL_SNAPSHOT_ID)

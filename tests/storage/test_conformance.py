@@ -233,8 +233,7 @@ def test_list_objects_metadata(storage: Storage) -> None:
     ]
     assert [info.created_at for info in found] == [info.last_modified for info in storage.list()]
     for prefix in ("snapshots", "snapshots/"):
-        with pytest.warns(DeprecationWarning, match="list_objects_metadata"):
-            assert storage.list_objects(prefix=prefix) == [("A", 11), ("B", 11)]
+        assert storage.list_objects(prefix=prefix) == [("A", 11), ("B", 11)]
     settings = storage.default_settings()
     assert storage.list_objects_metadata(settings, "snap") == []
     assert storage.list_objects_metadata(settings, "") == found

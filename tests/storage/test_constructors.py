@@ -321,3 +321,20 @@ def test_expired_static_keys_are_accepted() -> None:
         secret_access_key="b",
         expires_after=datetime(2030, 1, 1, tzinfo=UTC),
     )
+
+
+@pytest.mark.parametrize("text", ["a\nb", "a b", "a<b", "é"])
+def test_what_cannot_be_in_a_url_is_rejected(text: str) -> None:
+    """The client library panics on such requests."""
+    makes: list[Callable[[], Storage]] = [
+        lambda: s3_storage(bucket=text, prefix=None),
+        lambda: s3_storage(bucket="b", prefix=None, region=text),
+        lambda: s3_storage(bucket="b", prefix=None, endpoint_url=f"https://{text}"),
+        lambda: r2_storage(bucket="b", prefix=None, account_id=text),
+        lambda: gcs_storage(bucket=text, prefix=None),
+        lambda: azure_storage(account=text, container="c", prefix=""),
+        lambda: azure_storage(account="a", container=text, prefix=""),
+    ]
+    for make in makes:
+        with pytest.raises(InvalidInputError, match="not valid in a URL"):
+            make()

@@ -235,12 +235,49 @@ def test_scattered_credentials_save_the_first_call() -> None:
     assert Issuer.asked == 1
 
 
+def fail_with_our_error() -> S3StaticCredentials:
+    raise StorageError("no token today")
+
+
 def test_errors_of_get_credentials_hide_the_message() -> None:
-    """The error names only the type, because the message may contain a secret."""
+    """Only the type of the error, as its message may contain a secret; our errors have none."""
     failing = RefreshingCredential(pickle.dumps(fail_with_a_secret), None, (S3StaticCredentials,))
     with pytest.raises(StorageError, match="RuntimeError") as raised:
         failing.get()
     assert SECRET not in "".join(traceback.format_exception(raised.value))
+    uncallable = RefreshingCredential(pickle.dumps(5), None, (S3StaticCredentials,))
+    with pytest.raises(InvalidInputError, match="'int' object is not callable"):
+        uncallable.get()
+    ours = RefreshingCredential(pickle.dumps(fail_with_our_error), None, (S3StaticCredentials,))
+    with pytest.raises(StorageError, match="raised StorageError: no token today"):
+        ours.get()
     wrong = RefreshingCredential(pickle.dumps(answer_nonsense), None, (S3StaticCredentials,))
     with pytest.raises(InvalidInputError, match="to return S3StaticCredentials, got str"):
         wrong.get()
+
+
+@pytest.mark.parametrize("character", ["\n", "\r", "\0", "\x7f"])
+def test_control_characters_are_rejected(character: str) -> None:
+    """A credential with a line break cannot be sent; the error shows only its name."""
+    secret = f"{SECRET}{character}"
+    for make in (
+        lambda: S3StaticCredentials(secret, "key"),
+        lambda: S3StaticCredentials("id", secret),
+        lambda: S3StaticCredentials("id", "key", secret),
+        lambda: GcsBearerCredential(secret),
+        lambda: GcsStaticCredentials.BearerToken(secret),
+        lambda: AzureStaticCredentials.AccessKey(secret),
+        lambda: AzureStaticCredentials.SasToken(secret),
+        lambda: AzureStaticCredentials.BearerToken(secret),
+        lambda: AzureRefreshableCredential.AccessKey(secret),
+        lambda: AzureRefreshableCredential.SasToken(secret),
+        lambda: AzureRefreshableCredential.BearerToken(secret),
+        lambda: s3_credentials(access_key_id="id", secret_access_key=secret),
+        lambda: gcs_credentials(bearer_token=secret),
+        lambda: azure_credentials(sas_token=secret),
+    ):
+        with pytest.raises(InvalidInputError, match="contains a control character") as raised:
+            make()
+        assert SECRET not in str(raised.value)
+    key = '{"type": "service_account",\n"private_key": ""}'
+    assert GcsStaticCredentials.ServiceAccountKey(key).key == key

@@ -28,7 +28,7 @@ from icefloe.storage import (
     http_storage,
 )
 from support.conditional_web_server import conditional_web_server
-from support.web_servers import web_server
+from support.web_servers import endless_server, web_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -157,3 +157,19 @@ def test_pickles(storage: HttpStorage) -> None:
     again = pickle.loads(pickle.dumps(storage))  # noqa: S301
     assert bytes(again.get("chunks/R").data) == b"0123456789"
     assert again.read_only
+
+
+def test_more_bytes_than_announced_end_the_read() -> None:
+    """A response that is longer than its range is an error, and is not received to its end."""
+    head = f"206 x\r\nContent-Range: bytes 0-9/99\r\nContent-Length: {2**33}"
+    with endless_server({"/R": head}) as server:
+        quick = StorageSettings(retries=StorageRetriesSettings(max_tries=1))
+        storage = http_storage(server.url).with_settings(quick)
+        for read in (
+            lambda: storage.get("R", Bounded(0, 10)),
+            lambda: storage.get_bytes("R", 0, 10),
+            lambda: asyncio.run(storage.get_bytes_async("R", 0, 10)),
+        ):
+            with pytest.raises(StorageError, match="more bytes than requested"):
+                read()
+    assert server.num_bytes < 128 << 20

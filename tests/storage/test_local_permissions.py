@@ -10,6 +10,11 @@ from pathlib import Path
 import pytest
 
 import icefloe
+from icefloe.storage import LocalStorage
+
+READS = ("get", "get_if_changed", "get_bytes", "head")
+LISTINGS = ("list", "list_first")
+WRITES = ("put", "delete_many")
 
 SCRIPT = """
 import os, sys
@@ -57,3 +62,54 @@ def test_unreadable_repositories(generation: str, mode: int, methods: tuple[str,
             subprocess.run(command, check=True, timeout=60)
         finally:
             unreadable.chmod(0o700)
+
+
+STORAGE_SCRIPT = """
+import os, sys
+from icefloe.errors import PermissionDeniedError
+from icefloe.storage import LocalStorage, Version
+
+operations = {
+    "get": lambda storage: storage.get("a/x"),
+    "get_if_changed": lambda storage: storage.get_if_changed("a/x", Version("other")),
+    "get_bytes": lambda storage: storage.get_bytes("a/x", 0, 1),
+    "head": lambda storage: storage.head("a/x"),
+    "list": lambda storage: list(storage.list("a/")),
+    "list_first": lambda storage: storage.list_first("a/", 1),
+    "put": lambda storage: storage.put("a/x", b"2"),
+    "delete_many": lambda storage: storage.delete_many(["a/x"]),
+}
+if os.getuid() == 0:
+    os.setgid(65534)
+    os.setuid(65534)
+storage = LocalStorage(sys.argv[1])
+for name in sys.argv[2:]:
+    try:
+        operations[name](storage)
+    except PermissionDeniedError as error:
+        assert "no permission to" in str(error)
+    else:
+        raise AssertionError(name)
+"""
+
+
+@pytest.mark.parametrize(
+    "mode, methods",
+    [
+        pytest.param(0o000, READS + LISTINGS + WRITES, id="none"),
+        pytest.param(0o444, READS + LISTINGS + WRITES, id="names"),
+        pytest.param(0o555, WRITES, id="read"),
+        pytest.param(0o311, LISTINGS, id="write"),
+    ],
+)
+def test_directories_without_permission(mode: int, methods: tuple[str, ...]) -> None:
+    """Every operation on them raises the same class of error."""
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory).chmod(0o755)
+        LocalStorage(directory).put("a/x", b"1")
+        Path(directory, "a").chmod(mode)
+        try:
+            command = [sys.executable, "-c", STORAGE_SCRIPT, directory, *methods]
+            subprocess.run(command, check=True, timeout=60)
+        finally:
+            Path(directory, "a").chmod(0o700)

@@ -19,6 +19,7 @@ from obstore.exceptions import BaseError
 
 from icefloe.errors import ObjectNotFoundError, PreconditionFailedError, StorageError
 from icefloe.format.generation import GENERATIONS
+from icefloe.model.byte_range import Bounded
 from icefloe.model.storage_settings import (
     StorageRetriesSettings,
     StorageSettings,
@@ -27,6 +28,7 @@ from icefloe.model.storage_settings import (
 from icefloe.storage import (
     Create,
     ObjectStorage,
+    S3Credentials,
     S3Place,
     S3StaticCredentials,
     UpdateIfMatch,
@@ -344,3 +346,39 @@ def test_chunks_of_every_generation_have_the_storage_class_of_chunks(s3: ObjectS
         for files, expected in ((layout.chunks, "CHUNKS"), (layout.snapshots, "METADATA")):
             attributes = storage._make_attributes(f"{files.prefix}name")
             assert attributes == {"Storage-Class": expected}
+
+
+@pytest.mark.parametrize("cause", ["credentials", "host"])
+def test_panics_of_the_client_are_errors(cause: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where obstore panics, in any operation, a `StorageError` is raised."""
+    url = "http://127.0.0.1:1"
+    storage = s3_storage(bucket="b", prefix="", endpoint_url=url, allow_http=True)
+    if cause == "credentials":
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id\n")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "key")
+    else:
+        assert isinstance(storage.place, S3Place)
+        endpoint = "http://b.127.0.0.1:1"
+        storage = ObjectStorage(
+            replace(
+                storage.place,
+                endpoint_url=endpoint,
+                virtual_hosted=True,
+                credentials=S3Credentials.Anonymous(),
+            )
+        )
+    for request in (
+        lambda: storage.get("repo"),
+        lambda: storage.get_bytes("repo", 0, 1),
+        lambda: asyncio.run(storage.get_bytes_async("repo", 0, 1)),
+        lambda: storage.get_ranges("repo", [Bounded(0, 1)]),
+        lambda: storage.head("repo"),
+        lambda: list(storage.list()),
+        lambda: storage.put("repo", b"x"),
+        lambda: asyncio.run(storage.put_async("repo", b"x")),
+        lambda: storage.put("repo", b"x", Create()),
+        lambda: storage.delete_many(["repo"]),
+        lambda: storage.copy("repo", "other"),
+    ):
+        with pytest.raises(StorageError, match="client library"):
+            request()

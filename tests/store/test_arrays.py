@@ -27,7 +27,7 @@ from zarr.core.buffer import cpu, default_buffer_prototype
 from zarr.core.dtype import data_type_registry
 from zarr.core.sync import _collect_aiterator, sync
 
-from icefloe.errors import ErrorKind, FormatError
+from icefloe.errors import ErrorKind, FormatError, InvalidInputError
 from icefloe.format.generation import get_generation
 from icefloe.model.config import PackingConfig, RepositoryConfig
 from icefloe.model.zarr_keys import MetadataKey, parse_key
@@ -440,9 +440,9 @@ def test_rectilinear_grids(tmp_path: Path, generation: str) -> None:
     zarr.group(session.store)
     document = cpu.Buffer.from_bytes(zarr_documents.array((10, 10), chunk_grid=RECTILINEAR))
     if not get_generation(generation).has_rectilinear_grids:
-        with pytest.raises(FormatError) as caught:
+        with pytest.raises(InvalidInputError) as caught:
             sync(session.store.set("a/zarr.json", document))
-        assert caught.value.kind is ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION
+        assert caught.value.kind is ErrorKind.BAD_METADATA
         assert contents(session.store).keys() == {"zarr.json"}
         return
     sync(session.store.set("a/zarr.json", document))

@@ -202,5 +202,5 @@ zarr.config.set({"codec_pipeline.path": "__main__.Own"})
 
 def test_it_is_zarrs_pipeline_but_for_reading_and_writing() -> None:
     own = {name for name in vars(SmallChunkPipeline) if not name.startswith("_")}
-    assert own == {"read", "write"}
+    assert own == {"read", "read_batch", "write", "write_batch"}
     assert issubclass(SmallChunkPipeline, BatchedCodecPipeline)

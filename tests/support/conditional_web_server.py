@@ -42,6 +42,7 @@ def conditional_web_server(
     checks: bool = True,
     tells: bool = True,
     tokens: Mapping[str, str] | None = None,
+    redirects: Mapping[str, str] | None = None,
 ) -> Iterator[WebFiles]:
     """Serve files, by path.
 
@@ -57,6 +58,8 @@ def conditional_web_server(
         Whether it tells entity tags and times.
     tokens
         The bearer token that each bucket, the first segment of a path, asks for.
+    redirects
+        Targets of redirects, by path.
     """
     offered = WebFiles(files)
 
@@ -73,6 +76,10 @@ def conditional_web_server(
         def do_GET(self) -> None:
             offered.asked.append({"path": self.path, "method": self.command, **self.headers})
             data = files.get(unquote(self.path))
+            target = (redirects or {}).get(self.path)
+            if target is not None:
+                self._answer(302, {"Location": target}, b"")
+                return
             token = (tokens or {}).get(unquote(self.path).split("/")[1])
             if token is not None and self.headers.get("Authorization") != f"Bearer {token}":
                 self._answer(401, {}, b"")

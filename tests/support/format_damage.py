@@ -79,6 +79,13 @@ def damage(data: bytes, random: random.Random) -> bytes:
     return rewrap(data, mutate(body_of(data), random))
 
 
+def flip_bit(data: bytes, random: random.Random) -> bytes:
+    """Change one bit."""
+    out = bytearray(data)
+    _flip_bit(out, random)
+    return bytes(out)
+
+
 def mutate(data: bytes, random: random.Random) -> bytes:
     """Change bytes in one to eight places."""
     out = bytearray(data)

@@ -5,6 +5,7 @@ Whatever the bytes of a file are, reading raises only errors of icefloe.
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import warnings
@@ -19,7 +20,7 @@ from icefloe.format.generation import get_generation
 from icefloe.model.config import RepositoryConfig
 from icefloe.repository import Repository
 from icefloe.storage import MemoryStorage
-from support.format_damage import mutate
+from support.format_damage import flip_bit, mutate
 from support.zarr_nodes import group, put
 
 if TYPE_CHECKING:
@@ -59,6 +60,11 @@ def make_files(generation: str) -> Mapping[str, bytes]:
     mover.move("/scalar", "/g/scalar")
     mover.commit("moved")
     return {info.key: bytes(storage.get(info.key).data) for info in storage.list()}
+
+
+def list_chunks(generation: str) -> list[str]:
+    """List the files of chunks."""
+    return sorted(make_files(generation).keys() - set(list_metadata(generation)))
 
 
 def list_metadata(generation: str) -> list[str]:
@@ -107,6 +113,18 @@ def _read_tip(repository: Repository) -> None:
         store.get_sync(key)
 
 
+def _read_values(repository: Repository) -> None:
+    """Open nodes with Zarr, and read all values that are in the repository."""
+    store = repository.readonly_session("main").store
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # those of Zarr about data types
+        for path in _PATHS:
+            if store._exists(f"{path}/zarr.json".removeprefix("/")):
+                node: Any = zarr.open(store, path=path, mode="r", zarr_format=3)
+                if isinstance(node, zarr.Array) and path != "virtual":
+                    node[...]
+
+
 def _list_keys(store: Any) -> list[str]:
     """List the keys of a store, except chunks that are in other files."""
     return [key for key in store._iter_keys("") if not key.startswith("virtual/c/")]
@@ -126,12 +144,16 @@ def _commit(repository: Repository) -> None:
     session.commit("after the damage")
 
 
-_STEPS = (_read_refs, _read_tip, _read_tag, _compare, _commit)
+_PATHS = ("", "g", "g/f", "g/big", "g/scalar", "virtual")
+_STEPS = (_read_refs, _read_tip, _read_values, _read_tag, _compare, _commit)
 
 
 def damage_file(key: str, data: bytes, random: random.Random) -> bytes:
-    """Change a file: its bytes, or what its JSON or its Parquet table says."""
-    if random.random() < 0.4:
+    """Change a file: a bit, its bytes, or what its JSON or its Parquet table says."""
+    kind = random.random()
+    if kind < 0.3:
+        return flip_bit(data, random)
+    if kind < 0.6:
         return mutate(data, random)
     if key.endswith(".json"):
         return _damage_json(data, random)
@@ -152,7 +174,7 @@ def _damage_json(data: bytes, random: random.Random) -> bytes:
                 other, place = random.choice(places)
                 container[member] = json.loads(json.dumps(other[place]))
             case _:
-                container[member] = random.choice(_EDGES)
+                container[member] = copy.deepcopy(random.choice(_EDGES))
     return json.dumps(document).encode()
 
 

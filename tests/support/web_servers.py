@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 LOOPBACK = "127.0.0.1"
 
@@ -102,3 +103,40 @@ def redirecting_server(targets: dict[str, str]) -> Iterator[str]:
 
     with serve(LoopbackServer((LOOPBACK, 0), Handler)) as url:
         yield url
+
+
+_BLOCK = bytes(1 << 20)
+
+
+@dataclass(slots=True)
+class EndlessServer:
+    """A server whose responses do not end, and how many bytes of bodies it could send."""
+
+    url: str = ""
+    num_bytes: int = 0
+
+
+@contextmanager
+def endless_server(heads: Mapping[str, str]) -> Iterator[EndlessServer]:
+    """Serve status and header lines by path, each followed by up to 256 MiB of zeros.
+
+    The body is chunked if the head says so.
+    """
+    state = EndlessServer()
+
+    class Handler(_QuietHandler):
+        root = Path("/nonexistent")
+
+        def do_GET(self) -> None:
+            self.close_connection = True
+            head = heads[self.path]
+            block = b"100000\r\n" + _BLOCK + b"\r\n" if "chunked" in head else _BLOCK
+            self.wfile.write("\r\n".join([f"HTTP/1.1 {head}", "", ""]).encode())
+            with suppress(OSError):
+                for _ in range(256):
+                    self.wfile.write(block)
+                    state.num_bytes += len(_BLOCK)
+
+    with serve(LoopbackServer((LOOPBACK, 0), Handler)) as url:
+        state.url = url
+        yield state

@@ -494,10 +494,22 @@ def test_fork_of_another_repository(repository: Repository, generation: str) -> 
     with pytest.raises(SessionStateError, match="another repository, also at memory:") as caught:
         session.merge(unrelated.fork())
     assert caught.value.kind is ErrorKind.MERGE_NOT_ALLOWED
-    with pytest.raises(SessionStateError) as caught:
-        session.merge(repository.writable_session("main"))  # type: ignore[arg-type]
+    with pytest.raises(SessionStateError, match="a read-only session") as caught:
+        session.merge(repository.readonly_session("main"))
     assert caught.value.kind is ErrorKind.MERGE_NOT_ALLOWED
     assert not session.has_uncommitted_changes
+
+
+def test_merge_of_another_session(repository: Repository) -> None:
+    """It keeps its changes; a session merged into itself does not change."""
+    session, other = repository.writable_session("main"), repository.writable_session("main")
+    put(session.store, "ours/zarr.json", group())
+    put(other.store, "theirs/zarr.json", group())
+    session.merge(session, other)
+    assert {"ours/zarr.json", "theirs/zarr.json"} <= contents(session.store).keys()
+    assert other.has_uncommitted_changes
+    session.commit("both")
+    assert contents(repository.readonly_session("main").store) == contents(session.store)
 
 
 def test_merge_into_a_newer_tip(repository: Repository) -> None:

@@ -293,5 +293,5 @@ def test_a_version_that_there_is_not(wrong: Any) -> None:
         storage,
         lambda: Repository.create(storage, spec_version=wrong),
         ErrorKind.UNSUPPORTED_SPEC_VERSION,
-        f"spec_version must be 1 or 2, not {wrong!r}",
+        f"version:? {wrong!r}: spec_version must be 1 or 2",
     )

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icefloe.errors import ErrorKind, FormatError, IcefloeError, InvalidInputError
+from icefloe.errors import ErrorKind, IcefloeError, InvalidInputError
 from icefloe.format.generation import V1, get_generation
 from icefloe.model.node import ArrayNodeData, DimensionShape, GroupNodeData
 from icefloe.repository import Repository
@@ -150,9 +150,9 @@ def test_bad_rectilinear_grids(changes: dict[str, Any], problem: str) -> None:
 def test_rectilinear_grids_need_version_2(generation: str) -> None:
     """Others have no place for chunks of different lengths, and say what to do."""
     data = _document(shape=[9, 7, 8], chunk_grid=_edges([[2, 3, 4], 2, [[1, 3], 5]]))
-    with pytest.raises(FormatError, match=r"upgrade_|convert ") as caught:
+    with pytest.raises(InvalidInputError, match=r"upgrade_|convert ") as caught:
         _parse(data, generation)
-    assert caught.value.kind is ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION
+    assert caught.value.kind is ErrorKind.BAD_METADATA
     assert "a/zarr.json" in str(caught.value)
     assert [dimension.num_chunks for dimension in _parse(data, "v2").shape] == [3, 4, 4]
     assert [dimension.array_length for dimension in _parse(data, "v2").shape] == [9, 7, 8]

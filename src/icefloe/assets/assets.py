@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from icefloe.assets.cache import Cache
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+_LOGGER = logging.getLogger(__name__)
 
 # Estimated sizes of items: the configuration limits the number of items, a cache limits bytes.
 _BYTES_PER_REF = 64
@@ -166,7 +170,14 @@ class Assets:
         self._layout, self._codec = generation.layout, generation.codec
         limits = CachingConfig() if caching is None else caching
         self._trees: Cache[SnapshotId, Tree] = Cache(
-            limits.effective_num_snapshot_nodes * _BYTES_PER_NODE, _estimate_tree_bytes
+            limits.effective_num_snapshot_nodes * _BYTES_PER_NODE,
+            _estimate_tree_bytes,
+            lambda tree: _LOGGER.warning(
+                "a snapshot with %d nodes is too large for its cache, which can keep %d nodes: "
+                "raise num_snapshot_nodes in CachingConfig",
+                len(tree.snapshot.nodes),
+                limits.effective_num_snapshot_nodes,
+            ),
         )
         # Snapshots of which only some fields were read are cached as bytes.
         self._snapshot_files: Cache[SnapshotId, bytes | memoryview] = Cache(
@@ -176,6 +187,13 @@ class Assets:
         self._manifests: Cache[ManifestId, LoadedManifest] = Cache(
             limits.effective_num_chunk_refs * _BYTES_PER_REF,
             lambda loaded: loaded.nbytes + _BYTES_PER_ENTRY,
+            lambda loaded: _LOGGER.warning(
+                "a manifest of %d bytes is too large for its cache, which can keep %d references "
+                "of %d bytes: raise num_chunk_refs in CachingConfig",
+                loaded.nbytes,
+                limits.effective_num_chunk_refs,
+                _BYTES_PER_REF,
+            ),
         )
         # Manifests that are edited but not read are cached as bytes.
         self._manifest_files: Cache[ManifestId, bytes | memoryview] = Cache(
@@ -222,12 +240,14 @@ class Assets:
             return tree.snapshot.get_info()
         key, data = self._fetch_snapshot_file(snapshot_id)
         self._snapshot_files.put(snapshot_id, data)
-        return self._codec.decode_snapshot_info(data, key, snapshot_id, self._fetch_attributes)
+        fetch_attributes = partial(self._fetch_attributes, referrer=key)
+        return self._codec.decode_snapshot_info(data, key, snapshot_id, fetch_attributes)
 
     def fetch_snapshot_files(self, snapshot_id: SnapshotId) -> SnapshotFiles:
         """Fetch which files a snapshot refers to; does not cache."""
         key, data = self._fetch_snapshot_file(snapshot_id)
-        return self._codec.decode_snapshot_files(data, key, snapshot_id, self._fetch_attributes)
+        fetch_attributes = partial(self._fetch_attributes, referrer=key)
+        return self._codec.decode_snapshot_files(data, key, snapshot_id, fetch_attributes)
 
     def fetch_chunk_ids(self, manifest_id: ManifestId) -> NDArray[np.uint8]:
         """Fetch the ids of the chunk files of a manifest, a row each; does not cache."""
@@ -295,7 +315,7 @@ class Assets:
         if len(manifest.indices.node_ids) == 1 and len(data) <= _MAX_EXTENDED_BYTES:
             self._manifest_files.put(manifest.id, data)  # for `insert_refs`
         info = ManifestFileInfo(manifest.id, len(data), len(manifest))
-        return info, EncodedFile(self._layout.manifests.format_key(manifest.id), data)
+        return info, EncodedFile(self.format_manifest_key(manifest.id), data)
 
     def edit_manifest(
         self, before: ManifestFileInfo, changes: Manifest
@@ -319,7 +339,7 @@ class Assets:
             self._manifest_files.put(before.id, old_data)
         self._manifest_files.put(changes.id, edited)
         info = ManifestFileInfo(changes.id, len(edited), before.num_chunk_refs)
-        return info, EncodedFile(self._layout.manifests.format_key(changes.id), edited)
+        return info, EncodedFile(self.format_manifest_key(changes.id), edited)
 
     def insert_refs(
         self, before: ManifestFileInfo, changes: Manifest
@@ -337,7 +357,7 @@ class Assets:
             old_key, old_data = self._fetch_manifest_file(before.id)
             self._manifest_files.put(before.id, old_data)  # for a caller that rewrites it
             content = self._codec.open_manifest(old_data, old_key, before.id)
-        key = self._layout.manifests.format_key(changes.id)
+        key = self.format_manifest_key(changes.id)
         inserted = content.insert(changes, key) if isinstance(content, ManifestFile) else None
         if inserted is None:
             return None
@@ -418,16 +438,20 @@ class Assets:
 
     def _fetch_snapshot(self, snapshot_id: SnapshotId) -> Snapshot:
         key, data = self._fetch_snapshot_file(snapshot_id)
-        return self._codec.decode_snapshot(data, key, snapshot_id, self._fetch_attributes)
+        fetch_attributes = partial(self._fetch_attributes, referrer=key)
+        return self._codec.decode_snapshot(data, key, snapshot_id, fetch_attributes)
 
-    def _fetch_attributes(self, attributes_id: AttributesId) -> tuple[str, bytes | memoryview]:
+    def _fetch_attributes(
+        self, attributes_id: AttributesId, *, referrer: str
+    ) -> tuple[str, bytes | memoryview]:
         key = self._get_attributes_key(attributes_id)
         try:
             data = self._attributes.get(attributes_id, lambda: fetch_file(self.storage, key).data)
         except ObjectNotFoundError as error:
             # Not the error of a missing snapshot: the snapshot that refers to the file exists.
             raise FormatError(
-                f"the attributes file is missing in {self.storage.url}; a snapshot refers to it",
+                f"the attributes file is missing in {self.storage.url}; {referrer} refers to it: "
+                "it was lost, or the snapshot is damaged",
                 file=key,
                 kind=ErrorKind.OBJECT_NOT_FOUND,
             ) from error
@@ -437,6 +461,14 @@ class Assets:
         if self._layout.attributes is None:
             raise InternalError(f"generation {self.generation.name} has no attributes files")
         return self._layout.attributes.format_key(attributes_id)
+
+    def format_manifest_key(self, manifest_id: ManifestId) -> str:
+        """Return the key of a manifest file."""
+        return self._layout.manifests.format_key(manifest_id)
+
+    def format_snapshot_key(self, snapshot_id: SnapshotId) -> str:
+        """Return the key of a snapshot file."""
+        return self._layout.snapshots.format_key(snapshot_id)
 
     def _fetch_manifest(self, manifest_id: ManifestId) -> Manifest:
         key, data = self._fetch_manifest_file(manifest_id)
@@ -451,7 +483,7 @@ class Assets:
         return LoadedManifest(content, lambda: self._manifests.update_size(manifest_id))
 
     def _fetch_manifest_file(self, manifest_id: ManifestId) -> tuple[str, bytes | memoryview]:
-        key = self._layout.manifests.format_key(manifest_id)
+        key = self.format_manifest_key(manifest_id)
         cached = self._manifest_files.find(manifest_id)
         return key, fetch_file(self.storage, key).data if cached is None else cached
 

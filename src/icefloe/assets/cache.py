@@ -15,11 +15,21 @@ V = TypeVar("V")
 
 
 class Cache(Generic[K, V]):
-    """LRU cache of at most ``max_bytes``; ``size_of`` returns the size of a value in bytes."""
+    """LRU cache of at most ``max_bytes``; ``size_of`` returns the size of a value in bytes.
 
-    def __init__(self, max_bytes: int, size_of: Callable[[V], int]) -> None:
+    ``report_too_large`` is called once, with the first value that does not fit, unless the cache is
+    off.
+    """
+
+    def __init__(
+        self,
+        max_bytes: int,
+        size_of: Callable[[V], int],
+        report_too_large: Callable[[V], None] | None = None,
+    ) -> None:
         self._max_bytes = max_bytes
         self._size_of = size_of
+        self._report_too_large = report_too_large
         self._values: OrderedDict[K, tuple[V, int]] = OrderedDict()
         self._nbytes = 0
         self._lock = threading.Lock()
@@ -72,8 +82,13 @@ class Cache(Generic[K, V]):
     def put(self, key: K, value: V) -> None:
         """Cache a value; evict the least recently used values if the cache is full."""
         size = self._size_of(value)
+        if size > self._max_bytes:
+            report, self._report_too_large = self._report_too_large, None
+            if report is not None and self._max_bytes:  # else it is meant to keep nothing
+                report(value)
+            return
         with self._lock:
-            if size > self._max_bytes or key in self._values:
+            if key in self._values:
                 return
             self._values[key] = value, size
             self._nbytes += size

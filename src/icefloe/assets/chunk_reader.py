@@ -41,6 +41,10 @@ class ChunkReader:
             return self._fetch_range(ref, start, length)
         return self._cache.get(ref, lambda: self._fetch_range(ref, 0, ref.length))
 
+    def format_key(self, ref: ChunkRef) -> str:
+        """Return the key of the file of a chunk."""
+        return self._files.format_key(ref.id)
+
     def find_cached(self, ref: ChunkRef, length: int) -> bytes | memoryview | None:
         """Return a cached chunk, or None; always None if ``length`` is only a part of it."""
         return None if self._cache is None or length != ref.length else self._cache.find(ref)
@@ -52,7 +56,7 @@ class ChunkReader:
 
         Raises the errors of `fetch`. Does not read the cache: callers use `find_cached` first.
         """
-        key = self._files.format_key(slices[0][0].id)
+        key = self.format_key(slices[0][0])
         results: Sequence[bytes | memoryview]
         try:
             if len(slices) == 1:
@@ -73,7 +77,7 @@ class ChunkReader:
         return results
 
     def _fetch_range(self, ref: ChunkRef, start: int, length: int) -> bytes | memoryview:
-        key = self._files.format_key(ref.id)
+        key = self.format_key(ref)
         try:
             return self._storage.get_bytes(key, ref.offset + start, length)
         except InvalidInputError as error:

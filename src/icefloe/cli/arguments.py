@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from icefloe.cli.user_file import resolve_name
+
 
 def parse_json(text: str) -> Any:
     """Parse the value of a JSON option."""
@@ -25,7 +27,9 @@ RepositoryArgument = Annotated[
     str,
     typer.Argument(
         metavar="REPOSITORY",
-        help="Directory, or URL such as s3://bucket/prefix, gs://, az://, https://.",
+        parser=resolve_name,
+        help="Directory, URL such as s3://bucket/prefix, gs://, az://, https://, or a name from "
+        "the user file.",
     ),
 ]
 Ref = Annotated[

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from icefloe.cli import arguments
 from icefloe.cli.job_runner import Engine
-from icefloe.cli.output import escape_unprintable, print_json
+from icefloe.cli.output import print_json
+from icefloe.cli.progress import show_phases
+from icefloe.cli.user_file import resolve_name
+from icefloe.display import escape_unsafe
 from icefloe.format.generation import GENERATIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from icefloe.maintenance.progress import Progress as ProgressCallback
-    from icefloe.maintenance.progress import Step
 
 commands = typer.Typer(rich_markup_mode="rich")
 
@@ -35,7 +28,12 @@ commands = typer.Typer(rich_markup_mode="rich")
 )
 def convert(
     source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="Directory or URL of the repository.")
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            parser=resolve_name,
+            help="Directory, URL or name of the repository.",
+        ),
     ],
     target: Annotated[
         str, typer.Argument(metavar="TARGET", help="New directory or URL; must be empty.")
@@ -73,7 +71,7 @@ def convert(
 
     use_spark = spark or master is not None or remote is not None
     with (
-        _show_phases() as progress,
+        show_phases() as progress,
         Engine(master, remote, use_spark=use_spark).open_session() as session,
     ):
         report = convert_repository(
@@ -90,24 +88,4 @@ def convert(
         print_json(report.to_json())
         return
     for line in str(report).split("\n"):
-        sys.stdout.write(escape_unprintable(line) + "\n")
-
-
-@contextmanager
-def _show_phases() -> Iterator[ProgressCallback]:
-    """Show a bar for the current phase on stderr if it is a terminal and not in CI."""
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:,}/{task.total:,}"),
-        TimeElapsedColumn(),
-    )
-    is_hidden = not console.is_terminal or "CI" in os.environ
-    with Progress(*columns, console=console, transient=True, disable=is_hidden) as bar:
-        bar_id = bar.add_task("starting", total=0)
-
-        def report_step(step: Step) -> None:
-            bar.update(bar_id, description=str(step.phase), completed=step.done, total=step.total)
-
-        yield report_step
+        sys.stdout.write(escape_unsafe(line) + "\n")

@@ -13,7 +13,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from icefloe.cli.output import escape_unprintable, print_error, print_json
+from icefloe.cli.output import print_error, print_json
+from icefloe.display import escape_unsafe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -82,7 +83,7 @@ def run_job(
         print_json(result.to_json())
         return
     for line in str(result).split("\n"):
-        sys.stdout.write(escape_unprintable(line) + "\n")
+        sys.stdout.write(escape_unsafe(line) + "\n")
 
 
 class PhaseDisplay:

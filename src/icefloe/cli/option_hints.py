@@ -10,6 +10,8 @@ _OPTIONS: Final = {
     "create=True": "--create",
     "spark=None": "--no-spark",
     "order='coordinates'": "--order coordinates",
+    "use reset_branch": "use `icefloe reset`",
+    ", open the repository if it is one, or pass check_clean_root=False": "",
 }
 _LIST_OPTIONS: Final = {
     "containers": "--container",

@@ -10,7 +10,8 @@ from rich.text import Text
 
 from icefloe.cli import arguments
 from icefloe.cli.job_runner import Engine, show_progress
-from icefloe.cli.output import escape_unprintable, make_table, print_json, print_renderable
+from icefloe.cli.output import make_table, print_json, print_renderable
+from icefloe.display import escape_unsafe
 
 commands = typer.Typer(rich_markup_mode="rich")
 
@@ -70,7 +71,7 @@ def sql(
         table = make_table(*names)
         for row in rows[:limit]:
             cells = ("NULL" if cell is None else str(cell) for cell in row)
-            table.add_row(*(Text(escape_unprintable(cell)) for cell in cells))
+            table.add_row(*(Text(escape_unsafe(cell)) for cell in cells))
         print_renderable(table)
     if len(rows) > limit:
         Console(stderr=True).print(f"[dim]first {limit} rows; use --limit for more[/]")

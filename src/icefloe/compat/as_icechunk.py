@@ -13,6 +13,7 @@ from importlib.machinery import ModuleSpec
 from importlib.metadata import Distribution, DistributionFinder
 from typing import TYPE_CHECKING, Any, Final
 
+from icefloe import errors
 from icefloe.compat.default_version import set_default_spec_version
 from icefloe.errors import ErrorKind, SessionStateError
 from icefloe.types import SpecVersion
@@ -52,6 +53,8 @@ _COMPILED: Final = "_icechunk_python"
 def install_as_icechunk(spec_version: SpecVersion | int = SpecVersion.v2) -> None:
     """Make ``import icechunk`` import icefloe in this process. Idempotent.
 
+    Tracebacks show Icechunk's names of error classes.
+
     Call it before anything imports ``icechunk``, also in worker processes.
 
     Parameters
@@ -79,6 +82,7 @@ def install_as_icechunk(spec_version: SpecVersion | int = SpecVersion.v2) -> Non
         sys.meta_path.insert(0, _IcechunkFinder())
         importlib.invalidate_caches()
     set_default_spec_version(version)
+    _name_errors("icechunk", "IcechunkError")
 
 
 def uninstall_as_icechunk() -> None:
@@ -91,6 +95,15 @@ def uninstall_as_icechunk() -> None:
     for name in [name for name in sys.modules if name.split(".")[0] == "icechunk"]:
         del sys.modules[name]
     set_default_spec_version(SpecVersion.v1)
+    _name_errors(errors.__name__, "IcefloeError")
+
+
+def _name_errors(module: str, base_name: str) -> None:
+    """Set the names of the error classes that tracebacks show."""
+    for value in vars(errors).values():
+        if isinstance(value, type) and issubclass(value, errors.IcefloeError):
+            value.__module__ = module
+    errors.IcefloeError.__name__ = errors.IcefloeError.__qualname__ = base_name
 
 
 def _get_loader(module: ModuleType) -> object:

@@ -18,6 +18,7 @@ from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.model.containers import ObjectStoreConfig
 from icefloe.storage.credentials import AnyCredential, Credentials
 from icefloe.storage.urls import redact_url
+from icefloe.url_secrets import mask_url, masked_repr
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,6 +36,7 @@ Access: TypeAlias = AnyCredential | AsRepository | None
 """Access to an authorized container; None if the user authorized it without credentials."""
 
 
+@masked_repr
 @dataclass(frozen=True, slots=True)
 class ContainerAccess:
     """A container, and whether this repository object can read its virtual chunks.
@@ -76,17 +78,15 @@ def resolve_access(
 ) -> dict[str, AnyCredential | None]:
     """Return the credentials of each authorized container by URL prefix.
 
-    Raises `InvalidInputError` if a key matches no container, two keys match the same one, or a
-    credential does not match the store.
+    Keys that match no container are ignored, as in Icechunk: the mapping may be for several
+    repositories. Raises `InvalidInputError` if two keys match the same container, or a credential
+    does not match the store.
     """
     authorized: dict[str, AnyCredential | None] = {}
     for key, credential in credentials.items():
         container = table.find_by_name(key)
         if container is None:
-            raise _credentials_error(
-                f"authorize_virtual_chunk_access: no virtual chunk container has the URL prefix "
-                f"or name {key!r}; available: {table.format_containers()}"
-            )
+            continue
         config = container.config
         if config.url_prefix in authorized:
             problem = f"names the container {container.label} twice"
@@ -117,8 +117,11 @@ def unauthorized_error(file: VirtualFile) -> InvalidInputError:
 
 
 def format_authorization(container: VirtualChunkContainer) -> str:
-    """Return the Python expression that authorizes a container."""
-    return f"{{{container.url_prefix!r}: {_format_example(container.store)}}}"
+    """Return the Python expression that authorizes a container, without secrets in its prefix."""
+    key = mask_url(container.url_prefix)
+    if key != container.url_prefix and container.name is not None:
+        key = container.name
+    return f"{{{key!r}: {_format_example(container.store)}}}"
 
 
 def warn_about_missing_credentials(credentials: Mapping[str, AnyCredential | None] | None) -> None:

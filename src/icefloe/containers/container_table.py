@@ -21,6 +21,7 @@ from icefloe.containers.locations import (
 from icefloe.errors import ErrorKind, InvalidInputError, StorageError
 from icefloe.model.containers import ObjectStoreConfig, is_bucket, normalize_prefix
 from icefloe.storage.urls import redact_url
+from icefloe.url_secrets import mask_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -168,7 +169,10 @@ class ContainerTable:
         return f"{prefix}{path}" if prefix.endswith("/") else f"{prefix}/{path}"
 
     def find_by_name(self, name_or_prefix: str) -> ParsedContainer | None:
-        """Return a container by its name or its URL prefix, with or without a trailing ``/``."""
+        """Return a container by its name or its URL prefix, with or without a trailing ``/``.
+
+        A prefix that contains a secret is also found by the masked prefix that errors show.
+        """
         by_name = self.by_name.get(name_or_prefix)
         if by_name is not None:
             return by_name
@@ -177,7 +181,10 @@ class ContainerTable:
             for container in self.containers:
                 if normalize_prefix(container.config.url_prefix) == prefix:
                     return container
-        return None
+        masked = [
+            item for item in self.containers if mask_url(item.config.url_prefix) == name_or_prefix
+        ]
+        return masked[0] if len(masked) == 1 else None
 
     def format_containers(self) -> str:
         """Return the labels of the containers as one text, for messages."""
@@ -188,8 +195,9 @@ class ContainerTable:
 
     def _no_container_error(self, problem: str, example: str) -> InvalidInputError:
         return InvalidInputError(
-            f"invalid chunk location: {problem}; available: {self.format_containers()}; add a "
-            f"container with config.set_virtual_chunk_container({example}), and open the "
+            f"invalid chunk location: {problem}; available: {self.format_containers()}; to add "
+            "a container, edit the repository configuration with config."
+            f"set_virtual_chunk_container({example}), and open the "
             "repository with that configuration",
             kind=ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK,
         )

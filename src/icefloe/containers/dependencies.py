@@ -16,6 +16,7 @@ from icefloe.model.arrow import load_pyarrow, to_dictionary_array
 from icefloe.model.chunk_payload import ChunkKind
 from icefloe.model.manifest import NO_CODE, merge_codes
 from icefloe.model.strings import Strings
+from icefloe.url_secrets import masked_repr
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +33,7 @@ _MIN_MERGE_ROWS = 1 << 20
 """Minimum number of new rows before a merge; a merge takes time proportional to all rows."""
 
 
+@masked_repr
 @dataclass(frozen=True, slots=True)
 class FileDependency:
     """A file that contains virtual chunks.
@@ -57,6 +59,7 @@ class FileDependency:
     num_bytes: int
 
 
+@masked_repr
 @dataclass(frozen=True, slots=True)
 class ContainerDependency:
     """The virtual chunks of one container, or of all files that no container matches.

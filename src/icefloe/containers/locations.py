@@ -24,6 +24,11 @@ _URL: Final = re.compile(
     r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<path>[^?#]*)(?:[?#].*)?",
     re.DOTALL,
 )
+_SCHEMES_WITH_FOLDERS: Final = frozenset({"file", "http", "https"})
+"""Schemes whose servers and file systems resolve ``.``, ``..`` and ``//`` in a path.
+
+The path of all others is the key of an object, in which they are ordinary characters.
+"""
 _FILE_WITHOUT_AUTHORITY: Final = re.compile(r"file:/(?!/)", re.IGNORECASE)
 _CONTROL_CHARACTER: Final = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -111,10 +116,7 @@ def malformed_error(url: str, problem: str) -> InvalidInputError:
 
 
 def _resolve_dot_segments(path: str) -> str:
-    """Resolve ``.`` and ``..`` in the path of a file URL, including encoded ones and backslashes.
-
-    In object stores, where keys have no directories, ``..`` is rejected instead.
-    """
+    """Resolve ``.`` and ``..`` in the path of a file URL, also encoded, or with backslashes."""
     resolved: list[str] = []
     segments = path.replace("\\", "/").split("/")
     for number, segment in enumerate(segments):
@@ -137,7 +139,8 @@ def _find_path_problem(location: Location) -> str | None:
     segments = path.split("/")[1:]
     if not path or segments == [""]:
         return "it names no object"
-    if any(segment in {"", ".", ".."} for segment in segments):
+    has_folders = location.scheme in _SCHEMES_WITH_FOLDERS
+    if has_folders and any(segment in {"", ".", ".."} for segment in segments):
         return "it has an empty segment (//), '.' or '..'"
     # The path length of local files is limited by the file system.
     if location.scheme != "file" and len(path.encode()) - 1 > MAX_KEY_BYTES:

@@ -174,6 +174,8 @@ def _convert_error(
         case InvalidInputError(kind=ErrorKind.INVALID_BYTE_RANGE):
             problem = f"not enough data for a virtual chunk: {error}"
             return file.make_error(problem, ErrorKind.INVALID_OBJECT_SIZE)
+        case InvalidInputError(kind=ErrorKind.INVALID_KEY):
+            return file.make_error(f"the object store client cannot request this key: {error}")
         case StorageError():
             return file.make_error(f"could not fetch a virtual chunk: {error}")
         case _:

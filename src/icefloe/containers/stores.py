@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
+from urllib.parse import quote
 
 from icefloe.containers.authorization import AsRepository
 from icefloe.containers.locations import Location
@@ -21,8 +22,8 @@ from icefloe.storage.constructors import azure_storage, gcs_storage, http_storag
 from icefloe.storage.credentials import AzureCredentials, Credentials, GcsCredentials, S3Credentials
 from icefloe.storage.factories import new_s3, new_tigris
 from icefloe.storage.forwarding import ForwardingStorage
-from icefloe.storage.object_store import ObjectStorage
-from icefloe.storage.places import AzurePlace, GcsPlace, Place, S3Place
+from icefloe.storage.object_store import ContainerHttpStorage, ObjectStorage
+from icefloe.storage.places import AzurePlace, GcsPlace, HttpPlace, Place, S3Place
 
 if TYPE_CHECKING:
     from icefloe.containers.authorization import Access
@@ -98,6 +99,10 @@ def open_store(
             storage = ObjectStorage(_sign_gcs(place, access, home))
         case AzurePlace() as place:
             storage = ObjectStorage(_sign_azure(place, access, home))
+        case HttpPlace() as place:
+            root = file.container.root
+            prefix = f"{root.scheme}://{root.authority}{quote(root.path)}"
+            storage = ContainerHttpStorage(replace(place, redirects_below=prefix))
     return storage.with_settings(settings)
 
 

@@ -193,6 +193,11 @@ class VirtualChunks:
         except InvalidInputError:
             return None
 
+    def describe(self, location: str) -> str:
+        """Return the file at a location and its container, for messages."""
+        file = self._find(location)
+        return f"{file.label} in container {file.container.label}"
+
     def resolve_many(self, locations: Strings) -> ResolvedLocations:
         """Return the container (an index into `containers`) and resolved text of each location."""
         return resolve_locations(self._table, locations)

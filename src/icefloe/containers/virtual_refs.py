@@ -21,6 +21,7 @@ from icefloe.model.manifest import NO_CODE, merge_codes
 from icefloe.model.path import Path
 from icefloe.model.strings import Strings
 from icefloe.transaction import overlay
+from icefloe.url_secrets import masked_repr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 BATCH_ROWS = 1 << 16
 
 
+@masked_repr
 @dataclass(frozen=True, slots=True)
 class VirtualRef:
     """A chunk whose bytes are in a file outside the repository.

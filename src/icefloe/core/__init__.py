@@ -4,6 +4,7 @@
 `docs/core-types.md` describes each type.
 """
 
+from icefloe.core.chunk_counts import ChunkCounts as ChunkCounts
 from icefloe.core.chunk_table import build_chunk_schema as build_chunk_schema
 from icefloe.core.snapshot_view import ChunkLocation as ChunkLocation
 from icefloe.core.snapshot_view import SnapshotView as SnapshotView
@@ -57,6 +58,7 @@ __all__ = [
     "Bounded",
     "ByteRange",
     "Checksum",
+    "ChunkCounts",
     "ChunkId",
     "ChunkIndexColumns",
     "ChunkIndexRange",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from icefloe.core.chunk_counts import ChunkCounts, count_chunks
 from icefloe.core.chunk_table import build_chunk_schema, iter_record_batches
 from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.model.arrow import load_pyarrow
@@ -135,6 +136,10 @@ class SnapshotView:
             return ArrayManifest.of(parts[0].coords, parts[0].payloads)
         grid = self._transaction.get_grid(_parse_path(path))
         return _concatenate(parts, len(grid))
+
+    def count_chunks(self, path: Path | str) -> ChunkCounts:
+        """Count the references of an array by kind, and sum their sizes; reads its manifests."""
+        return count_chunks(self._transaction.fetch_chunk_refs(self._require_array(path).path))
 
     def fetch_arrow_table(self, path: Path | str) -> Any:
         """Fetch all references of an array as a `pyarrow.Table`; needs pyarrow.

@@ -21,6 +21,7 @@ from icefloe.display.diff import render_diff_html as render_diff_html
 from icefloe.display.diff import render_diff_text as render_diff_text
 from icefloe.display.diff import summarize_diff as summarize_diff
 from icefloe.display.graph_svg import render_graph_svg as render_graph_svg
+from icefloe.display.graph_text import draw_lanes as draw_lanes
 from icefloe.display.graph_text import render_graph_text as render_graph_text
 from icefloe.display.history import render_history_html as render_history_html
 from icefloe.display.html import with_repr_fallback as with_repr_fallback
@@ -28,5 +29,6 @@ from icefloe.display.repository import render_repository_html as render_reposito
 from icefloe.display.session import MAX_NODES as MAX_NODES
 from icefloe.display.session import render_session_html as render_session_html
 from icefloe.display.text import escape_unsafe as escape_unsafe
+from icefloe.display.text import format_count as format_count
 from icefloe.display.text import format_first_line as format_first_line
 from icefloe.display.text import format_time as format_time

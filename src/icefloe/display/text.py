@@ -6,6 +6,8 @@ import unicodedata
 from datetime import UTC, datetime
 from typing import Final
 
+from icefloe.url_secrets import mask_urls
+
 # Control and format characters, surrogates, unassigned code points, line and paragraph separators.
 _UNSAFE_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Cn", "Zl", "Zp"})
 # Values of east_asian_width (wide, fullwidth) for characters that take two columns.
@@ -13,7 +15,8 @@ _TWO_COLUMN_WIDTHS: Final = frozenset({"W", "F"})
 
 
 def escape_unsafe(text: str) -> str:
-    """Escape characters that control a terminal or the text layout, or that XML forbids."""
+    """Mask secrets in URLs, and escape characters that control a terminal or that XML forbids."""
+    text = mask_urls(text)
     if text.isascii() and text.isprintable():
         return text
     return "".join(

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 # Fewer nodes are read row by row.
 _MIN_COLUMN_ROWS: Final = 64
+_MAX_FIRST_ROWS: Final = 4096
 
 
 class EncodedNodes(LazyNodes):
@@ -50,11 +51,13 @@ class EncodedNodes(LazyNodes):
 
     def __iter__(self) -> Iterator[NodeSnapshot]:
         # A caller may need only the first nodes.
-        if "_all" not in self.__dict__:
-            yield from self.get_range(0, min(_MIN_COLUMN_ROWS, self._count))
-            yield from islice(self._all, _MIN_COLUMN_ROWS, None)
-        else:
-            yield from self._all
+        stop = 0
+        for limit in (_MIN_COLUMN_ROWS, _MAX_FIRST_ROWS):
+            if "_all" not in self.__dict__:
+                start, stop = stop, min(limit, self._count)
+                yield from self.get_range(start, stop)
+        if stop < self._count:
+            yield from islice(self._all, stop, None)
 
     @cached_property
     def _all(self) -> tuple[NodeSnapshot, ...]:

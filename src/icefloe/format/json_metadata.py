@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
-from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.errors import InvalidTypeError
 from icefloe.model.chunk_payload import MAX_U64
 
 MAX_DEPTH: Final = 64
@@ -18,7 +18,7 @@ _MIN_INTEGER: Final = -(2**63)
 def copy_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Copy metadata as JSON, sorted by name.
 
-    Raises `InvalidInputError` if it is not a mapping of names to JSON.
+    Raises `InvalidTypeError` if it is not a mapping of names to JSON.
     """
     require_names(metadata)
     result = {}
@@ -31,7 +31,7 @@ def copy_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def require_names(metadata: Mapping[str, Any]) -> None:
-    """Raise `InvalidInputError` if metadata is not a mapping of names to values."""
+    """Raise `InvalidTypeError` if metadata is not a mapping of names to values."""
     if not isinstance(metadata, Mapping):
         raise metadata_error(f"metadata must be a mapping of names to JSON, got {metadata!r:.80}")
     for name in metadata:
@@ -75,11 +75,11 @@ def copy_json(value: Any, depth: int = 0, *, allow_nan: bool = False) -> Any:
     raise TypeError(f"{type(value).__name__} is not a JSON type")
 
 
-def metadata_error(problem: str) -> InvalidInputError:
+def metadata_error(problem: str) -> InvalidTypeError:
     """Return the error of metadata that cannot be stored."""
-    return InvalidInputError(problem, kind=ErrorKind.BAD_METADATA)
+    return InvalidTypeError(problem)
 
 
-def unstorable_entry_error(name: str, reason: Exception) -> InvalidInputError:
+def unstorable_entry_error(name: str, reason: Exception) -> InvalidTypeError:
     """Return the error of a metadata entry that cannot be stored."""
     return metadata_error(f"the metadata entry {name!r:.80} cannot be stored: {reason}")

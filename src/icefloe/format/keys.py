@@ -20,6 +20,9 @@ CONVERSION = "conversion.json"
 CREATION = "creation.json"
 """The claim of the creator of a repository, until it exists."""
 
+COLLECTIONS = "collections/"
+"""The prefix of the marks of running garbage collections."""
+
 REFS = "refs/"
 OVERWRITTEN = "overwritten/"
 """The prefix of backups of ``repo``, generation v2."""

@@ -1,8 +1,8 @@
-"""Fetches the transaction logs between two snapshots and computes the difference."""
+"""Differences between snapshots: computed from transaction logs, and as JSON."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.transaction.commit_log import fetch_commit_logs
@@ -17,6 +17,16 @@ if TYPE_CHECKING:
     from icefloe.model.snapshot import SnapshotInfo
     from icefloe.refs.interface import Refs
     from icefloe.snapshots import Diff
+
+
+_PATHS: Final = (
+    "new_groups",
+    "new_arrays",
+    "deleted_groups",
+    "deleted_arrays",
+    "updated_groups",
+    "updated_arrays",
+)
 
 
 def fetch_diff(refs: Refs, assets: Assets, before: SnapshotId, after: SnapshotId) -> Diff:
@@ -57,6 +67,20 @@ def fetch_diff(refs: Refs, assets: Assets, before: SnapshotId, after: SnapshotId
         first = assets.fetch_snapshot(common_id).next_node_number
         before_logs, before_nodes = mark_branch(before_logs, before_nodes, first)
     return diff_across_history((*after_logs, *before_logs), before_nodes, after_nodes)
+
+
+def describe_diff(diff: Diff) -> dict[str, Any]:
+    """Describe changes for JSON: sorted paths, chunk indices by array, and moves."""
+    moves = [{"from": before, "to": after} for before, after in diff.moved_nodes]
+    paths = {name: sorted(getattr(diff, name)) for name in _PATHS}
+    return {**paths, "updated_chunks": diff.updated_chunks, "moved_nodes": moves}
+
+
+def count_changes(diff: Diff) -> dict[str, int]:
+    """Count what `describe_diff` lists."""
+    counts = {name: len(getattr(diff, name)) for name in _PATHS}
+    counts["updated_chunks"] = sum(map(len, diff.updated_chunks.values()))
+    return counts | {"moved_nodes": len(diff.moved_nodes)}
 
 
 def _list_logs(

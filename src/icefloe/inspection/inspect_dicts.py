@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from dataclasses import fields
 from datetime import UTC
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from icefloe.assets import fetch_file
-from icefloe.errors import ErrorKind
+from icefloe.errors import ErrorKind, ObjectNotFoundError, SnapshotNotFoundError
 from icefloe.format.envelope import MAGIC, FileType, read_header, unpack
 from icefloe.format.keys import REPO
 from icefloe.format.repo_info import decode_repo_info
@@ -25,9 +26,11 @@ from icefloe.inspection.metadata_file import (
 from icefloe.model.ids import ManifestId, SnapshotId
 from icefloe.model.node import ArrayNodeData
 from icefloe.model.repo_info import FeatureFlagChanged, RepoStatus
+from icefloe.transaction.change_set import merge_logs
 from icefloe.transaction.commit_log import fetch_commit_logs
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
     from icefloe.assets import Assets
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from icefloe.model.node import NodeSnapshot
     from icefloe.model.repo_info import OpsLogEntry
     from icefloe.model.snapshot import SnapshotInfo
+    from icefloe.model.transaction_log import TransactionLog
     from icefloe.refs.interface import Refs
     from icefloe.storage.interface import Storage
 
@@ -90,8 +94,13 @@ def inspect_manifest(assets: Assets, manifest_id: str) -> dict[str, Any]:
 
 
 def inspect_transaction_log(assets: Assets, refs: Refs, snapshot_id: str) -> dict[str, Any]:
-    """Describe the changes of a commit: its transaction log or, without one, a comparison."""
+    """Describe the changes of a commit: its transaction log or, without one, a comparison.
+
+    If expiration removed the ancestors of the commit from the history, their logs are merged with
+    its own, and ``synthetic_composite`` lists them.
+    """
     parsed_id = SnapshotId.parse(snapshot_id)
+    composite: dict[str, Any] = {}
     layout = assets.generation.layout
     if layout.transaction_logs is None:
         parent_id = refs.fetch_snapshot_info(parsed_id).parent_id
@@ -102,6 +111,19 @@ def inspect_transaction_log(assets: Assets, refs: Refs, snapshot_id: str) -> dic
         data = fetch_file(assets.storage, file).data
         log = assets.generation.codec.decode_transaction_log(data, file, parsed_id)
         header = _describe_header(data, file, assets.generation)
+        pruned_ids = _find_pruned_logs(refs, parsed_id)
+        if pruned_ids:
+            log, missing_ids = _merge_pruned_logs(assets, log, pruned_ids)
+            composite["synthetic_composite"] = {
+                "note": (
+                    "the ancestors of this snapshot expired: the changes below are those of their "
+                    "transaction logs and of its own, which alone has this header"
+                ),
+                "merged_pruned_ancestor_tx_logs": [
+                    str(log_id) for log_id in pruned_ids if log_id not in missing_ids
+                ],
+                "missing_tx_logs": [str(log_id) for log_id in missing_ids],
+            }
     describe_id = assets.generation.describe_node_id
     nodes = {
         f"{change}_{kind}": list(map(describe_id, sorted(getattr(log, f"{change}_{kind}"))))
@@ -119,7 +141,29 @@ def inspect_transaction_log(assets: Assets, refs: Refs, snapshot_id: str) -> dic
         "moved_nodes": [
             {"from": str(move.from_path), "to": str(move.to_path)} for move in log.moved_nodes
         ],
+        **composite,
     }
+
+
+def _find_pruned_logs(refs: Refs, snapshot_id: SnapshotId) -> tuple[SnapshotId, ...]:
+    """Return the logs of expired ancestors, oldest first; none if the snapshot has no history."""
+    try:
+        return refs.fetch_snapshot_info(snapshot_id).pruned_ancestor_tx_logs
+    except SnapshotNotFoundError:
+        return ()
+
+
+def _merge_pruned_logs(
+    assets: Assets, log: TransactionLog, pruned_ids: Sequence[SnapshotId]
+) -> tuple[TransactionLog, list[SnapshotId]]:
+    """Merge the logs of expired ancestors with a log; return also the ids of those missing."""
+    logs, missing_ids = [], []
+    for pruned_id in pruned_ids:
+        try:
+            logs.append(assets.fetch_transaction_log(pruned_id))
+        except ObjectNotFoundError:
+            missing_ids.append(pruned_id)
+    return reduce(merge_logs, [*logs, log]), missing_ids
 
 
 def inspect_repo_info(storage: Storage, generation: Generation) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""Streaming JSON encoder, so that a manifest with millions of references takes little memory."""
+"""Streaming JSON encoder, so that a manifest with millions of references takes little memory.
+
+Secrets in URLs are masked, and unprintable characters are escaped.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+from icefloe.url_secrets import mask_urls
 
 _INDENT = "  "
 
@@ -57,12 +62,28 @@ def _stream_bracketed(brackets: str, items: Iterator[Iterator[str]], depth: int)
 def _dump_compact(value: Any) -> str:
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-        text.encode()
-    except UnicodeEncodeError:  # a lone surrogate, which JSON can escape and UTF-8 cannot encode
-        return json.dumps(value, allow_nan=False)
     except ValueError:  # NaN or an infinity
-        return json.dumps(_replace_non_finite(value), allow_nan=False)
-    return text
+        return _dump_compact(_replace_non_finite(value))
+    if "://" in text and (masked := _mask(value)) != value:
+        return _dump_compact(masked)
+    if text.isprintable():
+        return text
+    # Such as lone surrogates, and characters that control a terminal or the direction of text.
+    return "".join(
+        character if character.isprintable() else json.dumps(character)[1:-1] for character in text
+    )
+
+
+def _mask(value: Any) -> Any:
+    """Mask the secrets of URLs in all strings."""
+    match value:
+        case str():
+            return mask_urls(value)
+        case Mapping():
+            return {_mask(name): _mask(item) for name, item in value.items()}
+        case list() | tuple():
+            return [_mask(item) for item in value]
+    return value
 
 
 def _replace_non_finite(value: Any) -> Any:

@@ -3,14 +3,16 @@
 A snapshot is live if it is in the history of a branch or tag, or if its file is newer than the
 cutoff time. The files of an open session are not referenced by any snapshot, so the cutoff should
 be before the start of every session that may still commit: a commit fails if its files were deleted
-(`icefloe.refs.commit_check`). File times come from the storage's clock.
+(`icefloe.refs.commit_check`). File times come from the storage's clock, and the cutoff is moved to
+it (`icefloe.storage.clock`).
 
-Concurrent commits are safe. The refs are read again before each kind of file is deleted, and new
-snapshots are marked as live. In generations v2 and draft, unreachable snapshots are first removed
-from ``repo`` or ``state.json`` by a conditional write, which fails if a commit was based on one of
-them; once it succeeds, no commit can be based on them. Generation v1 has no such write: if a branch
-or tag is created at an old unreachable snapshot while that snapshot is being deleted, the ref
-dangles, and the collection stops with an error before it deletes manifests and chunks.
+Concurrent commits are safe. While files are deleted, a mark refuses commits of old ones
+(`icefloe.refs.collection_mark`). The refs are read again before each kind of file is deleted, and
+new snapshots are marked as live. In generations v2 and draft, unreachable snapshots are first
+removed from ``repo`` or ``state.json`` by a conditional write, which fails if a commit was based on
+one of them; once it succeeds, no commit can be based on them. Generation v1 has no such write: if a
+branch or tag is created at an old unreachable snapshot while that snapshot is being deleted, the
+ref dangles, and the collection stops with an error before it deletes manifests and chunks.
 
 Referring files are deleted before the files they refer to, so that an interrupted collection
 leaves garbage but no broken references.
@@ -20,13 +22,20 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from icefloe.errors import ConflictError, ErrorKind, ObjectNotFoundError, ReadOnlyError
+from icefloe.errors import (
+    ConflictError,
+    ErrorKind,
+    ObjectNotFoundError,
+    ReadOnlyError,
+    StorageError,
+)
 from icefloe.format.ids import to_id_rows, to_ids
 from icefloe.maintenance.limits import map_bounded
 from icefloe.maintenance.live_files import LiveFiles
@@ -37,8 +46,10 @@ from icefloe.model.id_columns import IdSet, MarkedIds, parse_names
 from icefloe.model.ids import AttributesId, ManifestId, ObjectId, SnapshotId
 from icefloe.model.times import require_time_zone
 from icefloe.refs import changes, retention
+from icefloe.refs.collection_mark import hold_mark
 from icefloe.refs.opening import make_refs
 from icefloe.refs.single_object import SingleObjectRefs
+from icefloe.storage.clock import correct_limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -93,7 +104,23 @@ def collect_garbage(
     if storage.read_only and not dry_run:
         raise ReadOnlyError(f"{storage.url} is read-only: open it with write access")
     cutoff = min(require_time_zone("delete_object_older_than", older_than), datetime.now(UTC))
+    if not dry_run:  # which writes nothing
+        cutoff = correct_limit(storage, cutoff)
     reader = RepositoryReader(storage, generation, read_limits, progress)
+    with nullcontext() if dry_run else hold_mark(storage, cutoff) as mark:
+        sweeper = Sweeper(storage, delete_limits, dry_run=dry_run, progress=progress, mark=mark)
+        return _collect(storage, generation, reader, sweeper, cutoff, dry_run=dry_run)
+
+
+def _collect(
+    storage: Storage,
+    generation: Generation,
+    reader: RepositoryReader,
+    sweeper: Sweeper,
+    cutoff: datetime,
+    *,
+    dry_run: bool,
+) -> GCSummary:
     for _ in range(_MAX_ATTEMPTS):
         listings = _list_all_files(storage, generation, cutoff)
         refs = make_refs(storage, generation)
@@ -106,11 +133,11 @@ def collect_garbage(
             if error.kind is not ErrorKind.REPO_INFO_UPDATED:
                 raise
             continue
-        sweeper = Sweeper(storage, delete_limits, dry_run=dry_run, progress=progress)
         _sweep(generation, marker, listings, sweeper)
         sweeper.delete_abandoned_uploads(cutoff)
         if sweeper.can_continue:
             sweeper.count_bytes(refs.collect_ref_files(before=cutoff, dry_run=dry_run))
+        marker.finish(sweeper)
         summary = sweeper.make_summary()
         _LOGGER.info(
             "%s %d snapshots, %d transaction logs, %d manifests and %d chunks (%d bytes) of %s; "
@@ -267,6 +294,10 @@ class _Marker(ABC):
         """Mark the files of snapshots that were committed in the meantime."""
 
     @abstractmethod
+    def finish(self, sweeper: Sweeper) -> None:
+        """Record the collection, if that was not possible before the deletions."""
+
+    @abstractmethod
     def find_live_logs(self) -> AbstractSet[SnapshotId]:
         """Return the snapshots whose transaction logs are live."""
 
@@ -303,6 +334,9 @@ class _SeparateRefsMarker(_Marker):
             )
             raise
 
+    def finish(self, sweeper: Sweeper) -> None:
+        """Do nothing: collections are not recorded."""
+
     def find_live_logs(self) -> AbstractSet[SnapshotId]:
         return self._live.snapshots
 
@@ -311,6 +345,8 @@ class _SingleObjectMarker(_Marker):
     """One object contains all refs and snapshots and changes atomically: ``repo``, for example."""
 
     _kept: RepoInfo | None = None
+    _disk_full: StorageError | None = None
+    """Why the object still contains the garbage."""
 
     @property
     def _object(self) -> SingleObjectRefs[Any]:
@@ -326,21 +362,58 @@ class _SingleObjectMarker(_Marker):
         newest_first = sorted(self._info.snapshots, key=lambda snapshot: snapshot.flushed_at)[::-1]
         all_ids = {snapshot.id: None for snapshot in newest_first}.keys()
         reachable = retention.find_reachable(self._info)
-        garbage = (all_ids - reachable) & self._old
+        self._garbage, self._existing = (all_ids - reachable) & self._old, all_ids
         self._live.add(id_ for id_ in all_ids if id_ in reachable)
-        self._live.add((all_ids - garbage) | self._recent, required=False)
+        self._live.add((all_ids - self._garbage) | self._recent, required=False)
         if self._dry_run:
-            _, info = retention.collect_snapshots(self._info, garbage, all_ids)
+            self._keep(self._simulate(self._info))
         else:
-            info = self._object.collect_snapshots(garbage, existing=all_ids)
-        self._keep(info)
+            self._record()
         self._mark_all()
 
     def refresh(self) -> None:
         # In a dry run the object still contains the garbage; keep the simulated state.
-        if not self._dry_run:
+        if self._dry_run:
+            return
+        if self._disk_full is None:
             self._keep(self._object.fetch())
-            self._mark_all()
+        else:
+            self._record()  # there may be room now
+        self._mark_all()
+
+    def finish(self, sweeper: Sweeper) -> None:
+        if self._disk_full is not None:
+            self._record()
+        if self._disk_full is not None:
+            sweeper.record_error(
+                StorageError(
+                    "the collection is not recorded in the repository, so a session whose files it "
+                    f"deleted may commit: make room and collect again: {self._disk_full}",
+                    kind=self._disk_full.kind,
+                )
+            )
+
+    def _record(self) -> None:
+        """Remove the garbage from the object.
+
+        If the disk has no room for that, it is done later: otherwise a full disk could not be
+        freed. Until then a branch could be created at a snapshot that is being deleted, as in
+        generation v1.
+        """
+        try:
+            info = self._object.collect_snapshots(self._garbage, existing=self._existing)
+        except StorageError as error:
+            if error.kind is not ErrorKind.DISK_FULL:
+                raise
+            self._disk_full = error
+            info = self._simulate(self._object.fetch())
+        else:
+            self._disk_full = None
+        self._keep(info)
+
+    def _simulate(self, info: RepoInfo) -> RepoInfo:
+        _, without_garbage = retention.collect_snapshots(info, self._garbage, self._existing)
+        return without_garbage
 
     def find_live_logs(self) -> AbstractSet[SnapshotId]:
         pruned = {

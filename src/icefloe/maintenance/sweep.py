@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import Counter
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
 
     from icefloe.format.generation import FileKind
     from icefloe.maintenance.progress import Progress
+    from icefloe.refs.collection_mark import CollectionMark
     from icefloe.storage.interface import Storage
 
+_LOGGER = logging.getLogger(__name__)
 _BATCH = 1000
 _MAX_MESSAGES = 10
 _MAX_ATTEMPTS = 8
@@ -48,7 +51,8 @@ class GCSummary:
     throttled_batches
         Number of requests that were repeated because the storage throttled them.
     delete_errors
-        First distinct messages of failed deletions, at most ten.
+        First distinct messages of failed deletions, and of a failure to record the collection, at
+        most ten.
     skipped_phases
         Kinds of files that were not deleted because of an earlier failure.
     """
@@ -90,8 +94,10 @@ class Sweeper:
         *,
         dry_run: bool = False,
         progress: Progress = ignore_progress,
+        mark: CollectionMark | None = None,
     ) -> None:
         self._storage = storage
+        self._mark = mark
         self._limits = limits or DeleteLimits()
         self._dry_run = dry_run
         self._progress = progress
@@ -168,6 +174,11 @@ class Sweeper:
         else:
             self._bytes_deleted += uploads.num_bytes
 
+    def record_error(self, error: StorageError) -> None:
+        """Add the message of an error other than of a deletion to the summary."""
+        _LOGGER.warning("%s: %s", self._storage.url, error)
+        self._record_message(error)
+
     def _record_message(self, error: StorageError) -> None:
         if len(self._messages) < _MAX_MESSAGES and error.message not in self._messages:
             self._messages.append(error.message)
@@ -194,6 +205,8 @@ class Sweeper:
     def _delete_with_retries(self, keys: list[str]) -> StorageError | None:
         failures = 0
         while True:
+            if self._mark is not None:
+                self._mark.require()
             try:
                 self._storage.delete_many(keys)
             except StorageError as error:

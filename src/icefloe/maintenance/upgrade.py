@@ -243,8 +243,8 @@ class _UpgradedConnection:
 
     def __getattr__(self, name: str) -> NoReturn:
         raise UpgradedError(
-            "this repository was upgraded to version 2: use the repository returned by "
-            "upgrade_icechunk_repository, or open it again"
+            "this repository object was invalidated by upgrade_icechunk_repository: use the "
+            "repository that it returned, or open the repository again"
         )
 
     def __reduce__(self) -> Any:

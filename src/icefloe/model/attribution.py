@@ -39,17 +39,19 @@ class Attribution:
     principal: str | None = None
 
     def __post_init__(self) -> None:
-        if self.client is not None and not (
-            len(self.client) <= _MAX_LENGTH and _CLIENT.fullmatch(self.client)
-        ):
-            raise _label_error("client", self.client, "'name' or 'name/version'")
-        for field, label in (("workload", self.workload), ("principal", self.principal)):
-            if label is not None and not (
-                len(label) <= _MAX_LENGTH
-                and _LABEL.fullmatch(label)
-                and _FORBIDDEN_CHARACTERS.isdisjoint(label)
-            ):
-                raise _label_error(field, label, 'printable ASCII without ( ) \\ ; = "')
+        labels = {"client": self.client, "workload": self.workload, "principal": self.principal}
+        for field, label in labels.items():
+            if label is None:
+                continue
+            if len(label) > _MAX_LENGTH:
+                raise _label_error(field, label, f"it is longer than {_MAX_LENGTH} characters")
+            if field == "client":
+                if not _CLIENT.fullmatch(label):
+                    rule = "use token characters, as 'name' or 'name/version'"
+                    raise _label_error(field, label, rule)
+            elif not _LABEL.fullmatch(label) or not _FORBIDDEN_CHARACTERS.isdisjoint(label):
+                rule = 'it has a forbidden character; use printable ASCII without ( ) \\ ; = "'
+                raise _label_error(field, label, rule)
 
     def user_agent(self, library: str) -> str:
         """Return the value of the ``User-Agent`` header."""
@@ -62,8 +64,7 @@ class Attribution:
         return " ".join(part for part in parts if part)
 
 
-def _label_error(field: str, label: str, allowed: str) -> InvalidInputError:
+def _label_error(field: str, label: str, problem: str) -> InvalidInputError:
     return InvalidInputError(
-        f"{field}={label!r} is not a valid label: use at most {_MAX_LENGTH} characters, {allowed}",
-        kind=ErrorKind.STORAGE_CONFIG,
+        f"{field}={label!r:.200} is not a valid label: {problem}", kind=ErrorKind.STORAGE_CONFIG
     )

@@ -8,6 +8,7 @@ from operator import index
 from typing import TYPE_CHECKING, NamedTuple, Self, TypeAlias
 
 from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.url_secrets import masked_repr
 
 if TYPE_CHECKING:
     from icefloe.model.ids import ChunkId
@@ -91,6 +92,7 @@ class ChunkRef(NamedTuple):
     length: int
 
 
+@masked_repr
 @dataclass(frozen=True, slots=True)
 class VirtualChunkRef:
     """A virtual chunk: a byte range of a file outside the repository."""

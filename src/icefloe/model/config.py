@@ -27,6 +27,7 @@ from icefloe.model.containers import (
     DEFAULT_CONTAINER_NAMES,
     VirtualChunkContainer,
     find_duplicate,
+    find_unsupported,
     normalize_prefix,
 )
 from icefloe.model.manifest_config import ManifestConfig
@@ -128,6 +129,9 @@ def _copy_containers(containers: object) -> object:
     if not isinstance(containers, Mapping):
         return containers
     found = [item for item in containers.values() if isinstance(item, VirtualChunkContainer)]
+    unsupported = find_unsupported(found)
+    if unsupported is not None:
+        raise InvalidInputError(unsupported, kind=ErrorKind.BAD_PREFIX)
     problem = find_duplicate(found)
     if problem is not None:
         raise InvalidInputError(

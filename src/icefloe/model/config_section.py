@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, Final, Generic, Self, TypeVar
 
 from icefloe import display
 from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.url_secrets import mask_urls
 
 T = TypeVar("T")
 
@@ -88,7 +89,7 @@ class Persisted:
             for item in fields(self)
             if item.repr and (value := getattr(self, item.name)) != _get_default(item)
         )
-        return f"{type(self).__qualname__}({', '.join(values)})"
+        return mask_urls(f"{type(self).__qualname__}({', '.join(values)})")
 
 
 def _get_default(item: Field[Any]) -> Any:

@@ -230,7 +230,8 @@ class VirtualChunkContainer(PersistedValue):
     Raises
     ------
     InvalidInputError
-        If the prefix does not match the store or contains credentials, or the name is invalid.
+        If the prefix does not match the store or contains credentials, or the name is invalid. A
+        container in memory, which no repository can use, is refused where it is configured.
     """
 
     url_prefix: str
@@ -246,7 +247,9 @@ class VirtualChunkContainer(PersistedValue):
         object.__setattr__(self, "url_prefix", normalize_prefix(self.url_prefix))
         if self.target_prefix is not None:
             object.__setattr__(self, "target_prefix", normalize_prefix(self.target_prefix))
-        problem = _find_secrets(self) or self.problem
+        problem = _find_secrets(self)
+        if problem is None and not isinstance(self.store, ObjectStoreConfig.InMemory):
+            problem = self.problem
         if problem is not None:
             raise InvalidInputError(problem, kind=ErrorKind.BAD_PREFIX)
 
@@ -291,6 +294,15 @@ class VirtualChunkContainer(PersistedValue):
                 f"the target of a container must include a host or bucket: {_redact(target)!r}"
             )
         return problem or _check_store(target, self.store)
+
+
+def find_unsupported(containers: Iterable[VirtualChunkContainer]) -> str | None:
+    """Return the problem of a container that can be made, but not configured, or None."""
+    for container in containers:
+        is_in_memory = isinstance(container.store, ObjectStoreConfig.InMemory)
+        if is_in_memory and not _were_persisted(container):
+            return container.problem
+    return None
 
 
 def find_duplicate(containers: Iterable[VirtualChunkContainer]) -> str | None:
@@ -362,6 +374,8 @@ def _check_prefix(prefix: str) -> str | None:
 
 def _check_store(prefix: str, store: AnyObjectStoreConfig) -> str | None:
     scheme, _, path = normalize_prefix(prefix).partition("://")
+    if isinstance(store, ObjectStoreConfig.InMemory):
+        return "virtual chunks are not supported in stores of kind InMemory"
     if not isinstance(store, _STORES_BY_SCHEME.get(scheme, _STORES_WITH_BUCKETS)):
         kind = type(store).__name__
         return f"the URL prefix {_redact(prefix)!r} does not match a store of kind {kind}"

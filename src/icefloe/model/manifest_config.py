@@ -292,6 +292,9 @@ class ManifestSplitDim(PersistedValue):
 AnySplitDim: TypeAlias = ManifestSplitDim | tuple[AnySplitDimCondition, int]
 """A `ManifestSplitDim`, or the equivalent pair, as in Icechunk."""
 
+ManifestSplitValues: TypeAlias = dict[AnySplitDimCondition, int]
+SplitSizesDict: TypeAlias = dict[ManifestSplitCondition, ManifestSplitValues]
+
 SplitSizes: TypeAlias = tuple[tuple[ManifestSplitCondition, tuple[ManifestSplitDim, ...]], ...]
 
 WHOLE_ARRAYS: Final[SplitSizes] = (
@@ -352,11 +355,11 @@ class ManifestSplittingConfig(ConfigSection):
             )
         )
 
-    def to_dict(self) -> dict[ManifestSplitCondition, dict[AnySplitDimCondition, int]]:
+    def to_dict(self) -> SplitSizesDict:
         """Return the rules as a mapping, with the first of equal conditions."""
-        rules: dict[ManifestSplitCondition, dict[AnySplitDimCondition, int]] = {}
+        rules: SplitSizesDict = {}
         for condition, dims in self.split_sizes or ():
-            sizes: dict[AnySplitDimCondition, int] = {}
+            sizes: ManifestSplitValues = {}
             for dim in dims:
                 sizes.setdefault(dim.condition, dim.num_chunks)
             rules.setdefault(condition, sizes)

@@ -42,6 +42,13 @@ class SnapshotLinks(NamedTuple):
         """The transaction logs of all changes since the parent, oldest first."""
         return (*self.pruned_ancestor_tx_logs, self.id)
 
+    def trim_logs(self, expired_id: SnapshotId) -> SnapshotLinks:
+        """Return only the logs after those of an expired ancestor; self if it is not one."""
+        logs = self.pruned_ancestor_tx_logs
+        if expired_id not in logs:
+            return self
+        return self._replace(pruned_ancestor_tx_logs=logs[logs.index(expired_id) + 1 :])
+
 
 @dataclass(frozen=True, slots=True)
 class SnapshotInfo:

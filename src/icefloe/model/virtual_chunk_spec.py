@@ -8,8 +8,10 @@ from typing import SupportsIndex
 
 from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.model.chunk_payload import MAX_U32, MAX_U64
+from icefloe.url_secrets import masked_repr
 
 
+@masked_repr
 @dataclass(frozen=True, slots=True, init=False)
 class VirtualChunkSpec:
     """A chunk index of an array, and the byte range of a file with the chunk.

@@ -228,6 +228,8 @@ class BranchSequences(Refs):
             current,
             was_newest=lambda _: self._is_in_history(branch, snapshot),
         )
+        if check is not None:
+            check.confirm(lambda: self.reset_branch(branch, parent, expected=snapshot.id))
 
     def add_snapshot(
         self,
@@ -274,7 +276,9 @@ class BranchSequences(Refs):
         self.fetch_tag(tag)
         raise self._make_tag_error("deleting a tag")
 
-    def expire_snapshots(self, policy: ExpirationPolicy) -> frozenset[SnapshotId]:
+    def expire_snapshots(
+        self, policy: ExpirationPolicy, *, dry_run: bool = False
+    ) -> frozenset[SnapshotId]:
         """Make the oldest remaining snapshot of each history a child of the first snapshot.
 
         No snapshot file changes, so that readers go on. All histories are read before anything is
@@ -291,6 +295,8 @@ class BranchSequences(Refs):
             infos = pinned.fetch_reachable({*branches.values(), *tags.values()})
             plan = plan_ref_files_expiration(infos, branches, tags, policy)
             expired |= plan.expired
+            if dry_run:
+                return expired
             parents = self._plan_parents(main.ref.parents, infos, plan)
             if parents != main.ref.parents:
                 ref = replace(main.ref, timestamp=datetime.now(UTC), parents=parents)

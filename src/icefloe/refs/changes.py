@@ -56,7 +56,7 @@ def require_online(info: RepoInfo) -> None:
     if info.status.availability is not RepoAvailability.online:
         reason = info.status.limited_availability_reason
         raise ReadOnlyError(
-            f"the repository is {info.status.availability.name.lower().replace('_', ' ')}"
+            f"the repository status is {info.status.availability.name.replace('_', '-')}"
             f"{'' if reason is None else f' ({reason})'}: to allow changes, call "
             "Repository.set_status(RepoStatus(RepoAvailability.online))",
             kind=ErrorKind.READ_ONLY_REPOSITORY,

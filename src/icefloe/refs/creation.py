@@ -7,7 +7,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from icefloe.assets import Assets
-from icefloe.errors import AlreadyExistsError, ErrorKind, PreconditionFailedError, StorageError
+from icefloe.errors import (
+    AlreadyExistsError,
+    ErrorKind,
+    ObjectNotFoundError,
+    PreconditionFailedError,
+    StorageError,
+)
 from icefloe.format.generation import GENERATIONS
 from icefloe.format.keys import CONFIG, CREATION
 from icefloe.model.config import RepositoryConfig
@@ -15,6 +21,7 @@ from icefloe.model.snapshot import INITIAL_MESSAGE, INITIAL_METADATA, Snapshot
 from icefloe.refs.creation_claim import hold_claim
 from icefloe.refs.opening import REF_STORES, is_repository, open_refs
 from icefloe.refs.store_root import require_no_store_root
+from icefloe.storage.clock import require_no_lead
 
 if TYPE_CHECKING:
     from icefloe.format.generation import Generation
@@ -33,9 +40,13 @@ def create_refs(
     """
     require_no_store_root(storage, generation)
     require_no_repository(storage)  # so that nothing is written into a repository
-    with hold_claim(storage, generation, config):
+    with hold_claim(storage, generation, config) as claim:
         require_no_repository(storage)
+        # The first snapshot has a time, which later ones inherit if it is in the future.
+        with contextlib.suppress(ObjectNotFoundError):  # a creator with the same claim released it
+            require_no_lead(storage, CREATION if claim.is_own else None)
         initial = _write_initial_snapshot(storage, generation)
+        claim.require()
         try:
             REF_STORES[generation.name].create(storage, initial, config)
         except PreconditionFailedError as error:

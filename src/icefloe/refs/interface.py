@@ -268,12 +268,14 @@ class Refs(ABC):
         """Delete a tag."""
 
     @abstractmethod
-    def expire_snapshots(self, policy: ExpirationPolicy) -> frozenset[SnapshotId]:
+    def expire_snapshots(
+        self, policy: ExpirationPolicy, *, dry_run: bool = False
+    ) -> frozenset[SnapshotId]:
         """Remove old snapshots from history and return their ids; their files stay.
 
         Expiration is one atomic change in generations v2 and draft, and one change per branch and
         tag in v1.
-        An interrupted expiration can be repeated.
+        An interrupted expiration can be repeated. With ``dry_run``, nothing changes.
         """
 
     def collect_ref_files(self, *, before: datetime, dry_run: bool) -> int:  # noqa: ARG002

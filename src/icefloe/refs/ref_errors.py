@@ -33,16 +33,17 @@ _MAX_NAMES = 10
 
 def missing_repository_error(url: str) -> RepositoryNotFoundError:
     return RepositoryNotFoundError(
-        f"there is no repository at {url}: neither '{REPO}' nor '{format_branch_key(MAIN)}' nor "
-        f"'{STATE}' nor '{format_branch_prefix(MAIN)}' exists; check that the URL is the root of "
-        "the repository"
+        f"the repository doesn't exist: there is no repository at {url}: neither '{REPO}' nor "
+        f"'{format_branch_key(MAIN)}' nor '{STATE}' nor '{format_branch_prefix(MAIN)}' exists; "
+        "check that the URL is the root of the repository"
     )
 
 
 def unfinished_conversion_error(url: str) -> RepositoryNotFoundError:
     return RepositoryNotFoundError(
-        f"there is no repository at {url} yet: '{CONVERSION}' shows that a conversion into it is "
-        "unfinished; run the same `icefloe convert` command again, which continues it"
+        f"the repository doesn't exist: there is no repository at {url} yet: "
+        f"'{CONVERSION}' shows that a conversion into it is unfinished; run the same `icefloe "
+        "convert` command again, which continues it"
     )
 
 
@@ -77,18 +78,23 @@ def require_parent(snapshot: SnapshotInfo, parent: SnapshotId) -> None:
 
 def commit_conflict_error(branch: str, expected: SnapshotId, actual: SnapshotId) -> ConflictError:
     advice = "rebase the session, or start a new one"
-    return _moved_error(branch, expected, actual, advice, ErrorKind.COMMIT_CONFLICT)
+    message = _format_move(branch, expected, actual, advice)
+    return _moved_error(message, expected, actual, ErrorKind.COMMIT_CONFLICT)
 
 
 def reset_conflict_error(branch: str, expected: SnapshotId, actual: SnapshotId) -> ConflictError:
     advice = f"check the new commits; to discard them, reset again with from_snapshot_id='{actual}'"
-    return _moved_error(branch, expected, actual, advice, ErrorKind.BRANCH_UPDATE_CONFLICT)
+    message = f"branch update conflict: {_format_move(branch, expected, actual, advice)}"
+    return _moved_error(message, expected, actual, ErrorKind.BRANCH_UPDATE_CONFLICT)
+
+
+def _format_move(branch: str, expected: SnapshotId, actual: SnapshotId, advice: str) -> str:
+    return f"branch {branch!r} moved: expected {expected}, found {actual}; {advice}"
 
 
 def _moved_error(
-    branch: str, expected: SnapshotId, actual: SnapshotId, advice: str, kind: ErrorKind
+    message: str, expected: SnapshotId, actual: SnapshotId, kind: ErrorKind
 ) -> ConflictError:
-    message = f"branch {branch!r} moved: expected {expected}, found {actual}; {advice}"
     return ConflictError(
         message, expected_parent=str(expected), actual_parent=str(actual), kind=kind
     )
@@ -98,7 +104,8 @@ def missing_branch_error(
     branch: str, *, names: Collection[str] | None = None, where: str = "the repository"
 ) -> RefNotFoundError:
     return RefNotFoundError(
-        f"there is no branch {branch!r} in {where}; {_suggest(branch, names, 'branches')}",
+        f"ref not found: there is no branch {branch!r} in {where}; "
+        f"{_suggest(branch, names, 'branches')}",
         kind=ErrorKind.BRANCH_NOT_FOUND,
     )
 
@@ -107,14 +114,14 @@ def missing_tag_error(
     tag: str, *, names: Collection[str] | None = None, where: str = "the repository"
 ) -> RefNotFoundError:
     return RefNotFoundError(
-        f"there is no tag {tag!r} in {where}; {_suggest(tag, names, 'tags')}",
+        f"ref not found: there is no tag {tag!r} in {where}; {_suggest(tag, names, 'tags')}",
         kind=ErrorKind.TAG_NOT_FOUND,
     )
 
 
 def deleted_tag_error(tag: str) -> RefNotFoundError:
     return RefNotFoundError(
-        f"tag {tag!r} was deleted; list_tags() returns the existing tags",
+        f"ref not found: tag {tag!r} was deleted; list_tags() returns the existing tags",
         kind=ErrorKind.TAG_NOT_FOUND,
     )
 

@@ -218,6 +218,8 @@ class RefFiles(Refs):
         except OutcomeUnknownError:
             if not self._is_in_history(branch, snapshot.id):
                 raise
+        if check is not None:
+            check.confirm(lambda: self.reset_branch(branch, parent, expected=snapshot.id))
 
     def add_snapshot(
         self,
@@ -276,7 +278,9 @@ class RefFiles(Refs):
         """Fetch the targets of deleted tags whose files still exist."""
         return self._fetch_all(format_tag_key, _parse_all(parse_tombstone_key, self._list_keys()))
 
-    def expire_snapshots(self, policy: ExpirationPolicy) -> frozenset[SnapshotId]:
+    def expire_snapshots(
+        self, policy: ExpirationPolicy, *, dry_run: bool = False
+    ) -> frozenset[SnapshotId]:
         """Make the oldest remaining snapshot of each history a child of the first snapshot.
 
         All histories are read before anything is written, so that an unreadable one changes
@@ -290,6 +294,8 @@ class RefFiles(Refs):
             infos = fresh.fetch_reachable({*branches.values(), *tags.values()})
             plan = plan_ref_files_expiration(infos, branches, tags, policy)
             expired |= plan.expired
+            if dry_run:
+                return expired
             if not all(
                 fresh._replace_parent(child, infos[child].parent_id, root)
                 for child, root in plan.new_parents.items()

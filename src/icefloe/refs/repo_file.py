@@ -7,16 +7,20 @@ get and two puts, or a get, a copy and a put if the object is large.
 from __future__ import annotations
 
 import contextlib
+import logging
+import sys
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from icefloe.assets import Assets, fetch_file, fetch_file_if_changed
 from icefloe.errors import (
+    ErrorKind,
     FormatError,
     ObjectNotFoundError,
     OutcomeUnknownError,
     PreconditionFailedError,
+    StorageError,
 )
 from icefloe.format.generation import V2
 from icefloe.format.keys import OVERWRITTEN, REPO
@@ -26,6 +30,8 @@ from icefloe.model.config import RepositoryConfig
 from icefloe.model.ids import SnapshotId
 from icefloe.model.repo_info import (
     FEATURE_FLAGS,
+    ExpirationRan,
+    GCRan,
     MetadataChanged,
     OpsLogEntry,
     RepoAvailability,
@@ -41,6 +47,7 @@ from icefloe.refs.names import MAIN
 from icefloe.refs.ops_log_reconstruction import reconstruct_ops_log
 from icefloe.refs.repeated_creation import create_or_compare
 from icefloe.refs.single_object import Current, SingleObjectRefs
+from icefloe.storage.clock import find_lead
 from icefloe.storage.interface import Create, Fresh, UpdateIfMatch
 
 if TYPE_CHECKING:
@@ -59,6 +66,11 @@ if TYPE_CHECKING:
 # Backups sort newest first: their names count down from the year 3000, in milliseconds.
 _FAR_FUTURE_MS = 32_503_680_000_000
 _MAX_UPLOADED_BACKUP = 128 << 10
+
+_MAKING_ROOM = (ExpirationRan, GCRan)
+"""Changes that are made without a backup if the disk is full."""
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class RepoFile(SingleObjectRefs[Current]):
@@ -206,20 +218,47 @@ class RepoFile(SingleObjectRefs[Current]):
         return self._last
 
     def _replace(self, current: Current, kind: UpdateType, info: RepoInfo) -> RepoInfo | None:
-        now = datetime.now(UTC)
-        backup = _make_backup_name(now)
-        updated = changes.record(
-            info,
-            kind,
-            now=now,
-            backup_path=backup,
-            max_updates=_get_config(current.info).effective_num_updates_per_repo_info_file,
+        backup = _make_backup_name(datetime.now(UTC))
+        try:
+            return self._replace_and_record(current, kind, info, backup)
+        except StorageError as error:
+            if error.kind is not ErrorKind.DISK_FULL or not isinstance(kind, _MAKING_ROOM):
+                raise
+            _LOGGER.warning("%s changes without a backup: %s", self._storage.url, error)
+        self._storage.delete_many([OVERWRITTEN + backup])
+        return self._replace_and_record(current, kind, info, backup, has_backup=False)
+
+    def _replace_and_record(
+        self,
+        current: Current,
+        kind: UpdateType,
+        info: RepoInfo,
+        backup: str,
+        *,
+        has_backup: bool = True,
+    ) -> RepoInfo | None:
+        # Without a backup, no entry may leave the log.
+        max_updates = (
+            _get_config(current.info).effective_num_updates_per_repo_info_file
+            if has_backup
+            else sys.maxsize
         )
+
+        def encode(lead: timedelta) -> tuple[RepoInfo, bytes]:
+            now = datetime.now(UTC) - lead
+            return rewrite_repo_info(
+                changes.record(info, kind, now=now, backup_path=backup, max_updates=max_updates)
+            )
+
         # Before the copy: an error must not leave a backup behind.
-        updated, data = rewrite_repo_info(updated)
+        updated, data = encode(timedelta(0))
         # If another writer replaces `repo` before the copy, the put below fails and nothing refers
         # to this backup. So every backup that is referred to is the state that was read.
-        self._back_up(current, OVERWRITTEN + backup)
+        if has_backup:
+            self._back_up(current, OVERWRITTEN + backup)
+        # Icechunk makes no change until the time of the last one has passed.
+        if lead := find_lead(self._storage, OVERWRITTEN + backup if has_backup else None):
+            updated, data = encode(lead)
         try:
             change_counter.increment()
             version = self._storage.put(REPO, data, UpdateIfMatch(current.version))

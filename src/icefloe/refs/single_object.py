@@ -219,8 +219,13 @@ class SingleObjectRefs(Refs, Generic[C]):
     def delete_tag(self, tag: str) -> None:
         self.change(lambda info: changes.delete_tag(info, tag))
 
-    def expire_snapshots(self, policy: ExpirationPolicy) -> frozenset[SnapshotId]:
+    def expire_snapshots(
+        self, policy: ExpirationPolicy, *, dry_run: bool = False
+    ) -> frozenset[SnapshotId]:
         expired: frozenset[SnapshotId] = frozenset()
+        if dry_run:
+            expired, _ = retention.plan_expiration(self.fetch(), policy)
+            return expired
 
         def change(info: RepoInfo) -> ChangeResult:
             nonlocal expired

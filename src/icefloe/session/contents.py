@@ -1,4 +1,4 @@
-"""The contents of a session, for jobs and Spark: nodes, chunk references and base snapshot.
+"""The contents of a session, for jobs, Spark and commands: nodes, chunk references, base snapshot.
 
 `pipeline` and `spark` use `transaction` only through this module and `parallel_write`.
 """

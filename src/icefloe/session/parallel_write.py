@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from icefloe.model.manifest import ArrayManifest
     from icefloe.model.path import Path
     from icefloe.model.transaction_log import TransactionLog
+    from icefloe.refs.commit_check import SessionStart
     from icefloe.session.connection import Connection
 
 __all__ = [
@@ -63,21 +64,30 @@ class ForkPoint:
     fork_id
         Snapshot of the session with its changes at the fork, which no branch refers to;
         ``base_id`` if there were no changes.
+    start
+        Start of the session.
     """
 
     connection: Connection
     base_id: SnapshotId
     fork_id: SnapshotId
+    start: SessionStart
 
     @classmethod
     def of(cls, session: Session) -> ForkPoint:
         """Fork a session; its uncommitted changes are written as a snapshot."""
         fork = session.fork()
-        return cls(session.connection, fork.origin, fork.transaction.base_id)
+        return cls(session.connection, fork.origin, fork.transaction.base_id, fork.start)
 
     def fork(self, changes: ChangeSet | None = None) -> ForkSession:
         """Return a fork for one task."""
-        return ForkSession(self.connection, self.fork_id, origin=self.base_id, changes=changes)
+        return ForkSession(
+            self.connection,
+            self.fork_id,
+            origin=self.base_id,
+            changes=changes,
+            start=self.start,
+        )
 
     def merge(self, session: Session, parts: Iterable[ChangeSet]) -> None:
         """Merge the chunk changes of tasks into the session that was forked."""

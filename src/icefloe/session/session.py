@@ -28,6 +28,7 @@ from icefloe.errors import (
     ConflictError,
     ErrorKind,
     InvalidInputError,
+    InvalidTypeError,
     ObjectNotFoundError,
     ReadOnlyError,
     RebaseFailedError,
@@ -39,10 +40,11 @@ from icefloe.model.chunk_payload import ChunkRef, InlineChunk
 from icefloe.model.config import RepositoryConfig
 from icefloe.model.manifest_config import ManifestConfig
 from icefloe.model.path import Path
-from icefloe.refs.commit_check import CommitCheck, SessionStart
+from icefloe.refs.commit_check import UNKNOWN_START, CommitCheck, SessionStart
 from icefloe.session.commit_policy import NO_POLICY
 from icefloe.session.written_files import require_written_files
 from icefloe.storage.backoff import compute_backoff_s
+from icefloe.storage.clock import require_no_lead
 from icefloe.transaction import overlay
 from icefloe.transaction.adopted import add_adopted_chunks
 from icefloe.transaction.change_columns import gather_changes
@@ -118,8 +120,7 @@ class Session:
     ) -> None:
         self.connection = connection
         self.transaction = connection.begin_transaction(snapshot_id, changes)
-        # It is unknown how old the changes of another process are.
-        self._start = start or SessionStart(time_s=0 if changes else time.time())
+        self.start = start or (UNKNOWN_START if changes else SessionStart())
         self._mode = mode
         self._branch = branch
 
@@ -263,10 +264,11 @@ class Session:
                 yield tuple(row)
 
     def all_virtual_chunk_locations(self) -> list[str]:
-        """Return the location of every virtual chunk."""
+        """Return the absolute location of every virtual chunk."""
         locations: list[str] = []
+        virtual = self.connection.virtual
         for part in self._list_refs(RefsQuery(), with_containers=False):
-            table = part.refs.payloads.locations.tolist()
+            table = [virtual.expand(location) for location in part.refs.payloads.locations]
             locations += map(table.__getitem__, part.refs.payloads.location_codes.tolist())
         return locations
 
@@ -402,10 +404,12 @@ class Session:
 
     def merge(
         self,
-        *others: ForkSession,
+        *others: Session,
         on_chunk_conflict: VersionSelection = VersionSelection.Fail,
     ) -> None:
         """Merge the changes of forks of this session, in the given order.
+
+        Other writable sessions of the same snapshot can be merged too, and keep their changes.
 
         Parameters
         ----------
@@ -430,9 +434,13 @@ class Session:
         rollback = self.transaction.rollback_on_error(exclusive=True)
         with rollback if len(others) > 1 else nullcontext():
             for fork, changed in zip(others, changes, strict=True):
+                if fork is self:
+                    continue
                 self._require_fork_point(fork)
                 fork_point = fork.connection.begin_transaction(fork.transaction.base_id)
                 merge_changes(self.transaction, fork_point, changed, on_chunk_conflict)
+                # A fork of an earlier session at the same snapshot may have older files.
+                self.start = self.start.combine(fork.start)
 
     # -- commits
 
@@ -526,6 +534,12 @@ class Session:
     def flush(self, message: str, *, metadata: Mapping[str, Any] | None = None) -> str:
         """Write a snapshot that no branch points at, and return its id."""
         self.require_writable()
+        if self._branch is None:
+            raise SessionStateError(
+                "cannot flush a forked session: merge it into the session that created it, and "
+                "flush that",
+                kind=ErrorKind.COMMIT_NOT_ALLOWED,
+            )
         base_id = self.transaction.base_id
         with self.transaction.seal():
             entries = _require_entries(metadata)
@@ -557,11 +571,15 @@ class Session:
         for links in refs.iter_links(tip):
             if links.id == self.transaction.base_id:
                 break
-            newer.append(links)
+            after_base = links.trim_logs(self.transaction.base_id)
+            newer.append(after_base)
+            if after_base is not links:
+                break  # the base expired, but its log and those of newer commits remain
         else:
             raise ConflictError(
                 f"branch {branch!r} no longer contains snapshot {self.snapshot_id}, which this "
-                "session is based on: it was reset or amended; start a new session",
+                "session is based on: the branch was reset or amended, or the snapshot expired; "
+                "start a new session",
                 expected_parent=self.snapshot_id,
                 actual_parent=str(tip),
             )
@@ -628,7 +646,7 @@ class Session:
         """
         if self.read_only:
             raise SessionStateError(
-                "a read-only session cannot be forked: pickle the session itself",
+                "cannot fork a read-only session: pickle the session itself",
                 kind=ErrorKind.CANNOT_FORK_READ_ONLY_SESSION,
             )
         if self._mode is SessionMode.rearrange:
@@ -641,12 +659,12 @@ class Session:
                 flushed = self._flush("fork", {}, parent_id=base_id, with_log=False)
                 base_id = flushed.tree.snapshot.id
                 self.transaction.changes.fork_points.add(base_id)
-        return ForkSession(self.connection, base_id, origin=self._origin)
+        return ForkSession(self.connection, base_id, origin=self.origin, start=self.start)
 
     # -- implementation
 
     @property
-    def _origin(self) -> SnapshotId:
+    def origin(self) -> SnapshotId:
         """The committed snapshot that all changes are based on."""
         return self.transaction.base_id
 
@@ -679,7 +697,7 @@ class Session:
         # All arguments are valid: nothing was written before this point.
         self.transaction.finish_chunks()
         self.transaction.number_new_nodes()
-        return self._flusher.flush(
+        flushed = self._flusher.flush(
             self.transaction.base,
             self.transaction.changes,
             message=message,
@@ -692,6 +710,11 @@ class Session:
             merge_manifests=policy.merge_manifests,
             write_log=policy.write_log,
         )
+        layout = self.connection.generation.layout
+        require_no_lead(
+            self.connection.storage, layout.snapshots.format_key(flushed.tree.snapshot.id)
+        )
+        return flushed
 
     def _amend(
         self, branch: str, message: str, metadata: Mapping[str, Any], *, rewrite: bool
@@ -729,7 +752,8 @@ class Session:
     def _make_check(self, flushed: FlushResult) -> CommitCheck:
         transaction = self.transaction
         return CommitCheck(
-            self._start,
+            self.connection.storage,
+            self.start,
             lambda: require_written_files(
                 self.connection.assets,
                 transaction.changes,
@@ -786,11 +810,11 @@ class Session:
         if parts:
             self.transaction.change_chunks(node, relabel(overlay.stack(parts), grid))
 
-    def require_writable(self) -> None:
+    def require_writable(self, problem: str = "this session is read-only") -> None:
         """Raise `ReadOnlyError` if the session is read-only."""
         if self.read_only:
             raise ReadOnlyError(
-                "this session is read-only: use repository.writable_session(branch) to write "
+                f"{problem}; use repository.writable_session(branch) to write "
                 "(a session becomes read-only when it is committed)",
                 kind=ErrorKind.READ_ONLY_SESSION,
             )
@@ -805,10 +829,10 @@ class Session:
             )
 
     def _require_branch(self) -> str:
-        self.require_writable()
+        self.require_writable("commits are not allowed: this session is read-only")
         if self._branch is None:
             raise SessionStateError(
-                "a fork cannot commit: merge it into the session that created it",
+                "commits are not allowed on forks: merge it into the session that created it",
                 kind=ErrorKind.COMMIT_NOT_ALLOWED,
             )
         return self._branch
@@ -816,20 +840,23 @@ class Session:
     def _require_changes(self, *, allow_empty: bool) -> None:
         if not allow_empty and not self.transaction.has_changes:
             raise SessionStateError(
-                "there is nothing to commit: pass allow_empty=True for an empty commit",
+                "cannot commit, no changes made to the session: pass allow_empty=True for an empty "
+                "commit",
                 kind=ErrorKind.NO_CHANGES_TO_COMMIT,
             )
 
     def _require_mergeable(self, fork: object) -> None:
-        if not isinstance(fork, ForkSession):
+        if not isinstance(fork, Session) or fork.read_only:
+            got = "a read-only session" if isinstance(fork, Session) else f"a {type(fork).__name__}"
             raise SessionStateError(
-                f"only forks can be merged, got a {type(fork).__name__}: create one with "
+                f"only forks and writable sessions can be merged, got {got}: create a fork with "
                 "session.fork()",
                 kind=ErrorKind.MERGE_NOT_ALLOWED,
             )
-        if self._mode is SessionMode.rearrange:
+        if SessionMode.rearrange in {self._mode, fork.mode}:
             raise SessionStateError(
-                "a rearrange session cannot merge forks", kind=ErrorKind.NON_REARRANGE_SESSION
+                "a rearrange session cannot merge or be merged",
+                kind=ErrorKind.NON_REARRANGE_SESSION,
             )
         if not self.connection.is_same_repository(fork.connection):
             fork_url, url = fork.connection.storage.url, self.connection.storage.url
@@ -841,16 +868,16 @@ class Session:
                 "created it",
                 kind=ErrorKind.MERGE_NOT_ALLOWED,
             )
-        if fork.origin != self._origin:
+        if fork.origin != self.origin:
             raise ConflictError(
-                f"the fork is based on snapshot {fork.origin}, but this session on {self._origin}: "
+                f"the fork is based on snapshot {fork.origin}, but this session on {self.origin}: "
                 f"merge it into a session based on {fork.origin}, and detect conflicts with "
                 "commit(rebase_with=...)",
                 expected_parent=str(fork.origin),
-                actual_parent=str(self._origin),
+                actual_parent=str(self.origin),
             )
 
-    def _require_fork_point(self, fork: ForkSession) -> None:
+    def _require_fork_point(self, fork: Session) -> None:
         """Raise if a fork started with changes that this session does not have."""
         start_id, base_id = fork.transaction.base_id, self.transaction.base_id
         if start_id != base_id and start_id not in self.transaction.changes.fork_points:
@@ -873,18 +900,22 @@ class ForkSession(Session):
         *,
         origin: SnapshotId,
         changes: ChangeSet | None = None,
+        start: SessionStart | None = None,
     ) -> None:
-        super().__init__(connection, snapshot_id, mode=SessionMode.writable, changes=changes)
-        self.origin = origin
+        mode = SessionMode.writable
+        super().__init__(connection, snapshot_id, mode=mode, changes=changes, start=start)
+        self._origin = origin
 
     @property
-    def _origin(self) -> SnapshotId:
-        return self.origin
+    def origin(self) -> SnapshotId:
+        """The committed snapshot that all changes, also those before the fork, are based on."""
+        return self._origin
 
     def __reduce__(self) -> Any:
         transaction = self.transaction
         changes = transaction.copy_changes()
-        return _unpickle_fork, (self.connection, transaction.base_id, self.origin, changes)
+        base_id = transaction.base_id
+        return _unpickle_fork, (self.connection, base_id, self.origin, changes, self.start)
 
 
 def _unpickle_reader(connection: Connection, snapshot_id: SnapshotId) -> Session:
@@ -892,9 +923,13 @@ def _unpickle_reader(connection: Connection, snapshot_id: SnapshotId) -> Session
 
 
 def _unpickle_fork(
-    connection: Connection, snapshot_id: SnapshotId, origin: SnapshotId, changes: ChangeSet
+    connection: Connection,
+    snapshot_id: SnapshotId,
+    origin: SnapshotId,
+    changes: ChangeSet,
+    start: SessionStart,
 ) -> ForkSession:
-    return ForkSession(connection, snapshot_id, origin=origin, changes=changes)
+    return ForkSession(connection, snapshot_id, origin=origin, changes=changes, start=start)
 
 
 def _require_message(message: object) -> None:
@@ -912,9 +947,8 @@ def _require_message(message: object) -> None:
 def _require_entries(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the metadata of a commit as a dictionary, or raise if it is not a mapping."""
     if metadata is not None and not isinstance(metadata, Mapping):
-        raise InvalidInputError(
-            f"commit metadata must be a mapping of names to JSON values, not {metadata!r:.80}",
-            kind=ErrorKind.BAD_METADATA,
+        raise InvalidTypeError(
+            f"commit metadata must be a mapping of names to JSON values, not {metadata!r:.80}"
         )
     return dict(metadata or {})
 

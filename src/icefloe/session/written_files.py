@@ -9,10 +9,11 @@ import numpy as np
 from icefloe.errors import ErrorKind, ObjectNotFoundError, SessionStateError
 from icefloe.format.ids import to_ids
 from icefloe.model.chunk_payload import ChunkKind
-from icefloe.model.ids import ChunkId, ObjectId
+from icefloe.model.ids import ChunkId, ManifestId, ObjectId
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from collections.abc import Set as AbstractSet
 
     from numpy.typing import NDArray
 
@@ -35,13 +36,14 @@ def require_written_files(
     """
     layout = assets.generation.layout
     known = {info.id for info in base.manifest_files}
-    manifests = [info.id for info in snapshot.manifest_files if info.id not in known]
+    manifests = {info.id for info in snapshot.manifest_files if info.id not in known}
+    adopted = {manifest.ref.id for part in changes.adopted.values() for manifest in part}
     missing = [
         *_find_missing(assets, layout.snapshots, [snapshot.id]),
-        *_find_missing(assets, layout.manifests, manifests),
+        *_find_missing(assets, layout.manifests, sorted(manifests | adopted)),
     ]
     if not missing:  # else the manifests of other processes cannot be read
-        missing += _find_missing(assets, layout.chunks, _find_chunk_ids(assets, changes))
+        missing += _find_missing(assets, layout.chunks, _find_chunk_ids(assets, changes, adopted))
     if missing:
         raise SessionStateError(
             f"garbage collection deleted {len(missing)} files that this session wrote, such as "
@@ -51,12 +53,13 @@ def require_written_files(
         )
 
 
-def _find_chunk_ids(assets: Assets, changes: ChangeSet) -> Sequence[ChunkId]:
+def _find_chunk_ids(
+    assets: Assets, changes: ChangeSet, adopted: AbstractSet[ManifestId]
+) -> Sequence[ChunkId]:
     parts: list[NDArray[np.uint8]] = []
     for chunks in changes.chunks.values():
         payloads = chunks.to_columns().payloads
         parts.append(payloads.chunk_id[payloads.kind == ChunkKind.NATIVE])
-    adopted = {manifest.ref.id for part in changes.adopted.values() for manifest in part}
     parts += assets.run_concurrently(assets.fetch_chunk_ids, sorted(adopted))
     return to_ids(np.unique(np.concatenate(parts), axis=0), ChunkId) if parts else ()
 

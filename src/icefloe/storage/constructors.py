@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from icefloe.errors import ErrorKind, InvalidInputError
@@ -25,6 +25,7 @@ from icefloe.storage.memory import MemoryStorage
 from icefloe.storage.object_store import HttpStorage, ObjectStorage
 from icefloe.storage.places import AzurePlace, GcsPlace, Headers, HttpPlace, S3Place
 from icefloe.storage.split_root import SplitRootStorage
+from icefloe.storage.url_options import split_options
 from icefloe.storage.urls import redact_url, require_no_secrets, split_url
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from icefloe.storage.interface import Storage
 
 _TIGRIS_ENDPOINT: Final = "https://t3.storage.dev"
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_NOT_IN_HEADER_VALUE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _STORE_ROOT: Final = re.compile(r"(.+?)[?&]store_root=(.*)")
 
 
@@ -445,19 +448,22 @@ def http_storage(
             f"{redact_url(base_url)!r} is not an HTTP URL: it must start with http:// or https://"
         )
     require_no_secrets(parts, "pass headers to http_storage, such as an Authorization header")
+    _require_headers(headers or {})
     return HttpStorage(
         HttpPlace(base_url.rstrip("/"), options=dict(opts or {}), headers=dict(headers or {}))
     )
 
 
 def storage_from_url(url: str) -> Storage:
-    """Make a storage from a URL or a path, with all other options from the environment.
+    """Make a storage from a URL or a path; options that it lacks come from the environment.
 
     Supported are a path or ``file://`` (``?durable=false`` as in `local_filesystem_storage`),
     ``s3://bucket/prefix`` (``AWS_`` variables, including ``AWS_ENDPOINT_URL``),
     ``gs://bucket/prefix``, ``az://container/prefix``
     (``AZURE_STORAGE_ACCOUNT_NAME``), ``abfss://container@account.dfs.core.windows.net/prefix``,
-    ``http://`` and ``https://`` (read-only), and ``memory://``. ``?store_root=URL`` at the end of a
+    ``http://`` and ``https://`` (read-only), and ``memory://``. Options may follow in the query,
+    ``s3://bucket/prefix?endpoint=https://host&region=eu-west-1``: ``endpoint``, ``region`` and
+    ``allow_http`` (S3), ``account`` (Azure), and ``anonymous``. ``?store_root=URL`` at the end of a
     URL names the root of all other files of a repository of generation ``draft``.
     """
     if not url:
@@ -479,9 +485,7 @@ def storage_from_url(url: str) -> Storage:
         container, _, host = parts.netloc.partition("@")
         account = host.partition(".")[0]
         parts = parts._replace(netloc=host)
-    durable = parts.scheme != "file" or parts.query != "durable=false"
-    if not durable:
-        parts = parts._replace(query="")
+    parts, options = split_options(parts)
     require_no_secrets(
         parts, "set environment variables, or use the constructor of this kind of storage"
     )
@@ -492,15 +496,36 @@ def storage_from_url(url: str) -> Storage:
                 raise _config_error(
                     f"{redact_url(url)!r}: a file URL has three slashes, as in file:///data/repo"
                 )
-            return local_filesystem_storage(unquote(parts.path), durable=durable)
+            return local_filesystem_storage(
+                unquote(parts.path), durable=options.durable is not False
+            )
         case "memory":
             return in_memory_storage()
         case "s3":
-            return s3_storage(bucket=parts.netloc, prefix=prefix, from_env=True)
+            return s3_storage(
+                bucket=parts.netloc,
+                prefix=prefix,
+                region=options.region,
+                endpoint_url=options.endpoint,
+                allow_http=options.allow_http or _allows_http(options.endpoint),
+                anonymous=options.anonymous,
+                from_env=not options.anonymous,
+            )
         case "gs" | "gcs":
-            return gcs_storage(bucket=parts.netloc, prefix=prefix, from_env=True)
+            return gcs_storage(
+                bucket=parts.netloc,
+                prefix=prefix,
+                anonymous=options.anonymous,
+                from_env=not options.anonymous,
+            )
         case "az" | "azure" | "abfs" | "abfss":
-            return azure_storage(account=account, container=container, prefix=prefix, from_env=True)
+            return azure_storage(
+                account=options.account or account,
+                container=container,
+                prefix=prefix,
+                anonymous=options.anonymous,
+                from_env=not options.anonymous,
+            )
         case _:
             raise InvalidInputError(
                 f"{redact_url(url)!r}: unknown scheme {parts.scheme!r}; expected a path or one of: "
@@ -511,7 +536,8 @@ def storage_from_url(url: str) -> Storage:
 
 def _rooted_keys_error() -> InvalidInputError:
     return _config_error(
-        "keys that start with '/' (legacy_rooted_keys) are not supported: copy the objects to keys "
+        "keys that start with '/' (legacy_rooted_keys), which only repositories at an empty prefix "
+        "can have, are not supported: copy the objects to keys "
         "without the leading slash"
     )
 
@@ -568,9 +594,23 @@ def _merge_headers(
     reading: Mapping[str, str] | None,
     writing: Mapping[str, str] | None,
 ) -> Headers:
-    return Headers(
+    headers = Headers(
         reading={**(both or {}), **(reading or {})}, writing={**(both or {}), **(writing or {})}
     )
+    _require_headers(headers.reading)
+    _require_headers(headers.writing)
+    return headers
+
+
+def _require_headers(headers: Mapping[Any, Any]) -> None:
+    for name, value in headers.items():
+        if not isinstance(name, str) or _HEADER_NAME.fullmatch(name) is None:
+            raise _config_error(f"invalid HTTP header name {name!r:.80}")
+        if not isinstance(value, str) or _NOT_IN_HEADER_VALUE.search(value) is not None:
+            # The value may be a secret.
+            raise _config_error(
+                f"invalid HTTP header value of {name!r}: expected text without control characters"
+            )
 
 
 def _config_error(message: str) -> InvalidInputError:

@@ -7,10 +7,11 @@ repr or an error message. The module `refreshing` calls the functions of refresh
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import Field, dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.storage.keys import CONTROL_CHARACTER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -52,13 +53,29 @@ __all__ = [
 ]
 
 
-class _ExpiringCredential:
+class _Secret:
+    """Base class that rejects control characters, which requests cannot contain."""
+
+    __slots__ = ()
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    def __post_init__(self) -> None:
+        for name in self.__dataclass_fields__:
+            value = getattr(self, name)
+            if isinstance(value, str) and CONTROL_CHARACTER.search(value):
+                raise _credentials_error(
+                    f"{name} contains a control character, such as a line break at its end"
+                )
+
+
+class _ExpiringCredential(_Secret):
     """Base class that requires a time zone in ``expires_after``."""
 
     __slots__ = ()
     expires_after: datetime | None
 
     def __post_init__(self) -> None:
+        _Secret.__post_init__(self)
         if self.expires_after is not None and self.expires_after.tzinfo is None:
             raise _credentials_error("expires_after needs a time zone, for example UTC")
 
@@ -136,7 +153,7 @@ class GcsStaticCredentials:
         path: str
 
     @dataclass(frozen=True, slots=True)
-    class BearerToken:
+    class BearerToken(_Secret):
         """A static OAuth token."""
 
         token: str = field(repr=False)
@@ -219,19 +236,19 @@ class AzureStaticCredentials:
     """The kinds of static Azure credentials."""
 
     @dataclass(frozen=True, slots=True)
-    class AccessKey:
+    class AccessKey(_Secret):
         """The key of the storage account."""
 
         key: str = field(repr=False)
 
     @dataclass(frozen=True, slots=True)
-    class SasToken:
+    class SasToken(_Secret):
         """A shared access signature."""
 
         token: str = field(repr=False)
 
     @dataclass(frozen=True, slots=True)
-    class BearerToken:
+    class BearerToken(_Secret):
         """A static OAuth token."""
 
         token: str = field(repr=False)

@@ -144,6 +144,11 @@ class ForwardingStorage(Storage):
     def head(self, key: str) -> ObjectInfo:
         return self._intercept(Request("head", (key,)), lambda: self._inner.head(key))
 
+    def read_clock(self, fresh_key: str | None = None) -> datetime:
+        if self._inner.is_low_latency:
+            return self._inner.read_clock(fresh_key)  # not intercepted: it sends no request
+        return super().read_clock(fresh_key)
+
     def copy(self, source: str, target: str) -> None:
         self._intercept(Request("copy", (source, target)), lambda: self._inner.copy(source, target))
 

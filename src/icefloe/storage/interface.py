@@ -12,7 +12,7 @@ not have succeeded), `ReadOnlyError`, and `StorageError` for everything else.
 from __future__ import annotations
 
 import asyncio
-import warnings
+import secrets
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from itertools import islice
@@ -235,12 +235,7 @@ class Storage(ABC):
     def list_objects(
         self, settings: StorageSettings | None = None, prefix: str | None = None
     ) -> list[tuple[str, int]]:
-        """List keys and sizes as Icechunk does; deprecated, use `list_objects_metadata`."""
-        warnings.warn(
-            "Storage.list_objects is deprecated: use list_objects_metadata, or list",
-            DeprecationWarning,
-            stacklevel=2,
-        )
+        """List keys and sizes as Icechunk does; `list_objects_metadata` replaces it."""
         return [
             (info.key, info.size_bytes) for info in self.list_objects_metadata(settings, prefix)
         ]
@@ -286,6 +281,24 @@ class Storage(ABC):
     @abstractmethod
     def head(self, key: str) -> ObjectInfo:
         """Fetch the metadata of one object; one request."""
+
+    def read_clock(self, fresh_key: str | None = None) -> datetime:
+        """Return the current time of the clock that dates new objects.
+
+        Parameters
+        ----------
+        fresh_key
+            Object that was written just now; then this is one request. Without it, a temporary
+            object is written and deleted, three requests.
+        """
+        if fresh_key is not None:
+            return self.head(fresh_key).last_modified
+        key = f"clock.{secrets.token_hex(10)}"
+        self.put(key, b"")
+        try:
+            return self.head(key).last_modified
+        finally:
+            self.delete_many([key])
 
     @abstractmethod
     def copy(self, source: str, target: str) -> None:

@@ -16,7 +16,7 @@ MAX_KEY_BYTES: Final = 1024
 
 _PLAIN: Final = re.compile(r"[0-9A-Za-z_-]+(?:/[0-9A-Za-z_-]+)*")
 
-_CONTROL_CHARACTER: Final = re.compile(r"[\x00-\x1f\x7f]")
+CONTROL_CHARACTER: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def is_plain_key(key: str) -> bool:
@@ -55,7 +55,7 @@ def find_key_problem(key: str) -> str | None:
         return None
     if not key:
         return "it is empty"
-    if _CONTROL_CHARACTER.search(key):
+    if CONTROL_CHARACTER.search(key):
         return "it contains a control character"
     try:
         size_bytes = len(key.encode())

@@ -212,7 +212,8 @@ class LocalStorage(Storage):
         self, key: str, version: Version, *, max_bytes: int | None = None
     ) -> Fetched | None:
         """Fetch an object unless it still has a known version; one ``stat`` if it has."""
-        current = self._stat_object_or_none(self._resolve_path(key))
+        with _translate_errors("read", key):
+            current = self._stat_object_or_none(self._resolve_path(key))
         if current is not None and make_version(current) == version:
             return None
         return self.get(key, max_bytes=max_bytes)
@@ -256,8 +257,12 @@ class LocalStorage(Storage):
     def delete_many(self, keys: Iterable[str]) -> None:
         paths = [(self._resolve_path(key), key) for key in keys]
         for directory, group in groupby(paths, key=lambda item: item[0][: item[0].rindex("/")]):
-            with suppress(FileNotFoundError, NotADirectoryError), _open_directory(directory) as fd:
-                files = list(group)
+            files = list(group)
+            with (
+                _translate_errors("delete", files[0][1]),
+                suppress(FileNotFoundError, NotADirectoryError),
+                _open_directory(directory) as fd,
+            ):
                 for start in range(0, len(files), _DELETIONS_PER_LOCK):
                     _unlink_files(files[start : start + _DELETIONS_PER_LOCK], fd, directory)
                 if self._durable:
@@ -292,6 +297,18 @@ class LocalStorage(Storage):
             file_stat = os.stat(path, follow_symlinks=self._follow_symlinks)
             _require_file(file_stat, key)
             return _make_info(key, file_stat)
+
+    def read_clock(self, fresh_key: str | None = None) -> datetime:
+        """Return the current time of the file system, which on a network is that of the server.
+
+        Without an object, sets the modification time of the directory, for which a full disk has
+        room.
+        """
+        if fresh_key is not None:
+            return self.head(fresh_key).last_modified
+        with _translate_errors("write", ""):
+            os.utime(self._root)
+            return _get_mtime(os.stat(self._root))
 
     def copy(self, source: str, target: str) -> None:
         self._resolve_path(target)  # validates the key before the source is read
@@ -549,6 +566,8 @@ class LocalStorage(Storage):
                 if skip_deleted:
                     continue
                 raise
+            except OSError as error:
+                raise _storage_error("list", prefix + name, error) from error
             if stat.S_ISREG(file_stat.st_mode):
                 yield _make_info(prefix + name, file_stat)
 
@@ -602,7 +621,7 @@ def _stat_or_none(path: str, *, follow_symlinks: bool = False) -> os.stat_result
 
 def _require_file(file_stat: os.stat_result, key: str) -> None:
     if stat.S_ISDIR(file_stat.st_mode):
-        raise ObjectNotFoundError(f"{key}: no such object, it is a directory")
+        raise ObjectNotFoundError(f"object not found: {key} is a directory")
     if stat.S_ISLNK(file_stat.st_mode):
         raise _symlink_error(key)
     if not stat.S_ISREG(file_stat.st_mode):
@@ -668,7 +687,7 @@ def _translate_errors(operation: str, key: str) -> Iterator[None]:
 def _storage_error(operation: str, key: str, error: OSError) -> StorageError | ReadOnlyError:
     match error:
         case FileNotFoundError() | NotADirectoryError() if operation == "read":
-            return ObjectNotFoundError(f"{key}: no such object: {error}")
+            return ObjectNotFoundError(f"object not found: {key}: {error}")
         case IsADirectoryError():
             return _directory_error(key)
         case NotADirectoryError():
@@ -685,6 +704,12 @@ def _storage_error(operation: str, key: str, error: OSError) -> StorageError | R
             return ReadOnlyError(f"{key}: the file system is read-only: {error}")
         case OSError(errno=errno.ELOOP):
             return _symlink_error(key)
+        case OSError(errno=errno.ENOSPC | errno.EDQUOT):
+            return StorageError(
+                f"{key}: the disk is full: make room, for example with garbage collection, which "
+                f"needs none, and try again: {error}",
+                kind=ErrorKind.DISK_FULL,
+            )
         case _:
             return StorageError(f"{key}: {operation} failed: {error}", kind=ErrorKind.IO)
 

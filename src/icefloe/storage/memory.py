@@ -118,6 +118,9 @@ class MemoryStorage(Storage):
     def head(self, key: str) -> ObjectInfo:
         return self._get_object(key).info
 
+    def read_clock(self, fresh_key: str | None = None) -> datetime:  # noqa: ARG002
+        return datetime.now(UTC)
+
     def copy(self, source: str, target: str) -> None:
         validate_key(target)
         data = self._get_object(source).data
@@ -129,7 +132,7 @@ class MemoryStorage(Storage):
         with self._lock:
             stored = self._objects.get(key)
         if stored is None:
-            raise ObjectNotFoundError(f"{key}: no such object in {self.url}")
+            raise ObjectNotFoundError(f"object not found: {key} in {self.url}")
         return stored
 
     def _store(self, key: str, data: bytes | memoryview) -> Version:

@@ -6,9 +6,11 @@ and headers.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
+from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.storage.credentials import (
     AnyAzureCredential,
     AnyGcsCredential,
@@ -17,6 +19,7 @@ from icefloe.storage.credentials import (
     GcsCredentials,
     S3Credentials,
 )
+from icefloe.storage.urls import redact_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,6 +56,11 @@ class S3Place:
     scheme: str = "s3"
     read_only: bool = False
 
+    def __post_init__(self) -> None:
+        _require_url_part("bucket", self.bucket)
+        _require_url_part("region", self.region)
+        _require_url_part("endpoint_url", self.endpoint_url)
+
     @property
     def url(self) -> str:
         """URL for messages, without the endpoint and credentials."""
@@ -79,6 +87,9 @@ class GcsPlace:
     headers: Headers = Headers()
     credentials: AnyGcsCredential = field(default_factory=GcsCredentials.FromEnv)
 
+    def __post_init__(self) -> None:
+        _require_url_part("bucket", self.bucket)
+
     @property
     def url(self) -> str:
         """URL for messages, without credentials."""
@@ -95,6 +106,10 @@ class AzurePlace:
     config: Mapping[str, str] = field(default_factory=dict, repr=False)
     credentials: AnyAzureCredential = field(default_factory=AzureCredentials.FromEnv)
 
+    def __post_init__(self) -> None:
+        _require_url_part("account", self.account)
+        _require_url_part("container", self.container)
+
     @property
     def url(self) -> str:
         """URL for messages, without credentials."""
@@ -103,17 +118,24 @@ class AzurePlace:
 
 @dataclass(frozen=True, slots=True)
 class HttpPlace:
-    """A URL below which a web server serves the objects of a repository."""
+    """A URL below which a web server serves the objects of a repository or a container.
+
+    ``redirects_below`` is the URL prefix that the redirects of a container must not leave.
+    """
 
     base_url: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    redirects_below: str | None = None
 
     @property
     def url(self) -> str:
         """The URL itself."""
         return self.base_url
 
+
+_URL_PART: Final = re.compile(r"""[^\x00-\x20<>"{}|\\^`\x7f-\U0010ffff]*""")
+"""obstore panics on requests to other URLs."""
 
 Place: TypeAlias = S3Place | GcsPlace | AzurePlace | HttpPlace
 
@@ -170,6 +192,15 @@ def get_path_prefix(place: Place) -> str:
     """Return the start of the paths of all keys in the bucket, empty or with a final ``/``."""
     prefix = "" if isinstance(place, HttpPlace) else place.prefix.strip("/")
     return f"{prefix}/" if prefix else ""
+
+
+def _require_url_part(name: str, text: str | None) -> None:
+    """Raise `InvalidInputError` if a text cannot be part of a URL."""
+    if text is not None and not _URL_PART.fullmatch(text):
+        raise InvalidInputError(
+            f"{name} {redact_url(text)!r} contains a character that is not valid in a URL",
+            kind=ErrorKind.STORAGE_CONFIG,
+        )
 
 
 def _get_identity(place: Place) -> Place:

@@ -8,7 +8,7 @@ import threading
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
-from icefloe.errors import ErrorKind, InvalidInputError, StorageError
+from icefloe.errors import ErrorKind, IcefloeError, InvalidInputError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,17 +68,21 @@ class RefreshingCredential(Generic[C]):
     def _call_function(self) -> C:
         if self._function is None:
             self._function = pickle.loads(self._pickled_function)  # noqa: S301 - see the class docstring
+        if not callable(self._function):
+            problem = f"get_credentials: {type(self._function).__name__!r} object is not callable"
+            raise InvalidInputError(problem, kind=ErrorKind.INVALID_CREDENTIALS)
         try:
             result = self._function()
+        except IcefloeError as error:
+            problem = f"raised {type(error).__name__}: {error}"
         except Exception as error:  # noqa: BLE001 - the user's function may raise anything
-            error_type = type(error).__name__
+            # Its message may contain a secret, which those of this library do not.
+            problem = f"raised {type(error).__name__}; call it directly to see the message"
         else:
             return self._require_type(result)
-        # The message of the user's error may contain a secret: report only the type, and raise
-        # outside the handler, which would attach the user's error as the context of this one.
+        # Outside the handler, which would attach the user's error as the context of this one.
         raise StorageError(
-            f"get_credentials raised {error_type}; call the function directly to see its message",
-            kind=ErrorKind.INVALID_CREDENTIALS,
+            f"get_credentials {problem}", kind=ErrorKind.INVALID_CREDENTIALS
         ) from None
 
     def _require_type(self, result: object) -> C:

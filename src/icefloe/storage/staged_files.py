@@ -27,6 +27,8 @@ _STAGED: Final = re.compile(r"[^#]*#[0-9]+")
 _MTIME_STEPS_NS: Final = (1, 1_000, 1_000_000, 2_000_000_000)
 """Time stamp resolutions of file systems, from ext4 and XFS to the two seconds of FAT."""
 
+_MAX_TICK_NS: Final = 1_000_000_000
+
 
 def is_staged_name(name: str) -> bool:
     """Return whether this is the name of an upload, in progress or abandoned."""
@@ -75,9 +77,12 @@ def stage_file(directory: str, data: bytes | memoryview, *, durable: bool) -> It
             with suppress(OSError):  # without locks, abandoned files are identified by age only
                 fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             write_all(fd, data)
-            # The kernel stamps files with the time of its last tick, milliseconds ago. The clock
-            # has a finer resolution, so that consecutive files get different times.
-            now = time.time_ns()
+            # The file system stamps files with the time of its last tick, milliseconds ago. The
+            # clock has a finer resolution, so that consecutive files get different times. The hour
+            # is that of the file system: on a network, this machine's clock may be another one.
+            stamp, now = os.fstat(fd).st_mtime_ns, time.time_ns()
+            if abs(now - stamp) > _MAX_TICK_NS:
+                now = stamp + now % _MAX_TICK_NS
             os.utime(fd, ns=(now, now))
             if durable:
                 flush(fd)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.url_secrets import find_secret
 
 if TYPE_CHECKING:
     from urllib.parse import SplitResult
@@ -29,11 +30,6 @@ _REDACTABLE: Final = re.compile(
     re.VERBOSE | re.IGNORECASE | re.DOTALL,
 )
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
-
-_HOST: Final = re.compile(r"(?:[^@:\[\]]*|\[[0-9a-f:.]*\])(?::[0-9]*)?", re.IGNORECASE)
-_SECRET_PARAMETER: Final = re.compile(
-    r"[?&#][^/]*(?:sig|signature|token|credential|auth|password|pwd|secret|key)=", re.IGNORECASE
-)
 
 # The query of a URL inside another URL is percent-encoded.
 _QUERY: Final = re.compile(r"(?:\?|%3F)[^\s,\"']*", re.IGNORECASE)
@@ -88,17 +84,8 @@ def require_shareable(url: str) -> None:
     File names are stored in references and records, which every user of the repository can read.
     Any other ``?`` is allowed: it is part of the path or of a pattern, as no request has a query.
     """
-    scheme, separator, address = url.partition("://")
-    if not separator or scheme.lower() == "file":
-        return
-    host = re.split("[/?#]", address, maxsplit=1)[0]
-    if scheme.lower() in {"abfs", "abfss", "az", "azure"} and ":" not in host:
-        host = host.rpartition("@")[2]  # in container@account.…, the container is not a user
-    if _HOST.fullmatch(host) is None:
-        problem = "a user or password"
-    elif _SECRET_PARAMETER.search(address):
-        problem = "a signature or token"
-    else:
+    problem = find_secret(url)
+    if problem is None:
         return
     raise InvalidInputError(
         f"{redact_url(url)}: the URL contains {problem}, which would be stored in the repository; "

@@ -29,7 +29,14 @@ from icefloe.containers.reference_columns import (
     parse_specs,
     parse_table,
 )
-from icefloe.errors import ErrorKind, InvalidInputError, ReadOnlyError, SessionStateError
+from icefloe.errors import (
+    ErrorKind,
+    FormatError,
+    InvalidInputError,
+    ObjectNotFoundError,
+    ReadOnlyError,
+    SessionStateError,
+)
 from icefloe.model.byte_range import Bounded, From, Last
 from icefloe.model.chunk_payload import ChunkKind, ChunkRef
 from icefloe.model.zarr_keys import (
@@ -44,6 +51,7 @@ from icefloe.model.zarr_keys import (
 )
 from icefloe.store.coalesced_reads import CoalescedReads
 from icefloe.store.codec_pipeline import install_codec_pipeline
+from icefloe.store.node_documents import require_readable
 from icefloe.transaction import overlay
 from icefloe.transaction.chunk_slice import ChunkSlice, clip_byte_range
 
@@ -140,10 +148,10 @@ class IcechunkStore(Store):
         return type(self)(self._session, read_only)
 
     def __eq__(self, value: object) -> bool:
-        return isinstance(value, IcechunkStore) and self._session == value._session
+        return isinstance(value, IcechunkStore) and self._session is value._session
 
     def __hash__(self) -> int:
-        return hash(self._session)
+        return hash(id(self._session))
 
     def __repr__(self) -> str:
         return f"<IcechunkStore of {self._session!r}>"
@@ -204,11 +212,15 @@ class IcechunkStore(Store):
         """Return the value of a key, or None."""
         parsed = parse_key(key)
         bounds = _parse_byte_range(byte_range)
-        if not self._may_wait:
-            data = self._read(parsed, bounds)
-        else:
-            value = await self._locate_async(parsed, bounds)
-            data = await self._fetch_async(value) if isinstance(value, ChunkSlice) else value
+        try:
+            if not self._may_wait:
+                data = self._read(parsed, bounds)
+            else:
+                value = await self._locate_async(parsed, bounds)
+                data = await self._fetch_async(value) if isinstance(value, ChunkSlice) else value
+        except (FormatError, ObjectNotFoundError) as error:
+            self._raise_with_referrer(parsed, error)
+            raise
         return None if data is None else prototype.buffer.from_bytes(data)
 
     def get_sync(
@@ -219,7 +231,12 @@ class IcechunkStore(Store):
         byte_range: ByteRequest | None = None,
     ) -> Buffer | None:
         """Like `get`, without an event loop."""
-        data = self._read(parse_key(key), _parse_byte_range(byte_range))
+        parsed = parse_key(key)
+        try:
+            data = self._read(parsed, _parse_byte_range(byte_range))
+        except (FormatError, ObjectNotFoundError) as error:
+            self._raise_with_referrer(parsed, error)
+            raise
         if data is None:
             return None
         return (prototype or default_buffer_prototype()).buffer.from_bytes(data)
@@ -508,6 +525,13 @@ class IcechunkStore(Store):
             for start in range(0, len(part), batch_size):
                 yield _build_batch(overlay.select(part, slice(start, start + batch_size)))
 
+    def make_chunk_error(self, key: str, error: Exception) -> FormatError:
+        """Return the error for a chunk that the codecs of its array cannot decode."""
+        parsed = parse_key(key)
+        if not isinstance(parsed, ChunkKey):
+            return FormatError(str(error), file=key)
+        return self._transaction.make_decoding_error(parsed.path, parsed.indices, error)
+
     # -- implementation
 
     @property
@@ -538,10 +562,25 @@ class IcechunkStore(Store):
                 node = self._transaction.get_node(path)
                 if node is None:
                     return None
+                if not self._transaction.is_edited(path):
+                    self._require_readable(node)
                 start, stop = clip_byte_range(byte_range, len(node.user_data))
                 return node.user_data[start:stop]
             case _:
                 return None
+
+    def _require_readable(self, node: NodeSnapshot) -> None:
+        try:
+            require_readable(node.user_data)
+        except Warning:  # raised if the caller turned warnings into errors
+            raise
+        except Exception as error:
+            raise FormatError(
+                f"Zarr cannot open the metadata of {node.path}: {error}; it is damaged, or needs a "
+                "codec, data type or option that is missing here",
+                file=self._transaction.format_snapshot_key(),
+                kind=ErrorKind.INVALID_ARRAY_METADATA if node.is_array else ErrorKind.BAD_METADATA,
+            ) from error
 
     async def _locate_async(
         self, key: MetadataKey | ChunkKey | V2Key, byte_range: ByteRange | None
@@ -563,6 +602,18 @@ class IcechunkStore(Store):
                 self._transaction.assets.chunks, self._session.connection.virtual
             )
         return await reads.fetch(part)
+
+    def _raise_with_referrer(
+        self, key: MetadataKey | ChunkKey | V2Key, error: FormatError | ObjectNotFoundError
+    ) -> None:
+        """Raise an error that also names the manifest that refers to the file of a chunk.
+
+        Returns if the error is not about the file of a chunk.
+        """
+        if isinstance(key, ChunkKey):
+            explained = self._transaction.explain_chunk_error(key.path, key.indices, error)
+            if explained is not None:
+                raise explained from error
 
     async def _load_array(self, path: Path) -> None:
         """Load the array that a chunk is written to."""
@@ -723,17 +774,21 @@ class IcechunkStore(Store):
         return skipped or None
 
     def _require_writable(self) -> None:
+        self._session.require_writable("this is a read-only store: its session is read-only")
         self._session.require_editable()
         if self._read_only:
             raise ReadOnlyError(
-                "this store is read-only: write to session.store, or use with_read_only(False)",
+                "this is a read-only store: write to session.store, or use with_read_only(False)",
                 kind=ErrorKind.READ_ONLY_STORE,
             )
 
     @staticmethod
     def _require_buffer(value: object) -> None:
         if not isinstance(value, Buffer):
-            raise TypeError(f"expected a zarr Buffer, got {type(value).__name__}")
+            raise TypeError(
+                "IcechunkStore.set(): `value` must be a Buffer instance. Got an instance of "
+                f"{type(value)} instead."
+            )
 
 
 def _parse_byte_range(request: ByteRequest | None) -> ByteRange | None:

@@ -49,27 +49,29 @@ def require_valid_path(nodes: Hierarchy, path: Path, *, is_array: bool) -> None:
 
 def require_valid_move(nodes: Hierarchy, source: Path, target: Path) -> None:
     """Raise if the node at ``source`` cannot move to ``target``."""
-    problem = f"{source} cannot move to {target}"
+    problem = f"cannot move {source} to {target}"
     if target == source or target.is_below(source):
         raise SessionStateError(
-            f"{problem}, which is the node itself or below it",
+            f"cannot move {source} into itself or its own descendant: the target is {target}",
             kind=ErrorKind.MOVE_INTO_SELF_OR_DESCENDANT,
         )
     if nodes.get_node(target) is not None or nodes.list_children(target):
         raise AlreadyExistsError(
-            f"{problem}: the path is in use; delete it first", kind=ErrorKind.MOVE_WONT_OVERWRITE
+            f"{problem}: it would overwrite existing node {target}; delete that first",
+            kind=ErrorKind.MOVE_WONT_OVERWRITE,
         )
     _require_name(target)
     above = target.parent
     parent = None if above is None else nodes.get_node(above)
     if parent is None:
         raise SessionStateError(
-            f"{problem}: there is no group {above}; create it first",
+            f"{problem}: the destination's parent group {above} does not exist; create it first",
             kind=ErrorKind.MOVE_DESTINATION_PARENT_MISSING,
         )
     if parent.kind is not NodeKind.GROUP:
         raise SessionStateError(
-            f"{problem}: {above} is an array", kind=ErrorKind.MOVE_DESTINATION_PARENT_NOT_GROUP
+            f"{problem}: {above} is an array, not a group",
+            kind=ErrorKind.MOVE_DESTINATION_PARENT_NOT_GROUP,
         )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+from itertools import islice
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from icefloe.errors import IcefloeError
 from icefloe.model import manifest_config
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from icefloe.model.path import Path
     from icefloe.model.tree import Tree
 
+# The limit of the configuration counts arrays; there may be many more groups.
+_MAX_SCANNED_NODES: Final = 4096
+
 
 def plan_preload(tree: Tree, config: ManifestPreloadConfig) -> list[ManifestId]:
     """Choose the manifests to load, within the limits of the configuration."""
@@ -26,7 +30,7 @@ def plan_preload(tree: Tree, config: ManifestPreloadConfig) -> list[ManifestId]:
     sizes: dict[ManifestId, int] = {}
     chosen: dict[ManifestId, None] = {}
     scanned = 0
-    for node in tree.snapshot.nodes:
+    for node in islice(tree.snapshot.nodes, _MAX_SCANNED_NODES):
         if not isinstance(node.node_data, ArrayNodeData):
             continue
         if scanned >= config.effective_max_arrays_to_scan:

@@ -142,7 +142,7 @@ class _ArrayComparison:
         """Return the chunks that were written or deleted, sorted."""
         old = self.before.select_visible(self.node_id, manifests)
         new = self.after.select_visible(self.node_id, manifests)
-        return sort_rows(_find_changed(old, new, len(self.after.grid_shape)))
+        return sort_rows(find_changed_coords(old, new, len(self.after.grid_shape)))
 
 
 def _plan_arrays(before: Tree | None, after: Tree) -> Iterator[_ArrayComparison]:
@@ -227,10 +227,13 @@ def _split_into_batches(
         yield batch
 
 
-def _find_changed(
+def find_changed_coords(
     old: Sequence[ArrayManifest], new: Sequence[ArrayManifest], ndim: int
 ) -> NDArray[np.uint32]:
-    """Return the chunks that only one side has, or whose references differ, in any order."""
+    """Return the coordinates of chunks that only one side has or whose references differ.
+
+    They are in any order.
+    """
     old_coords, new_coords = _concatenate_coords(old, ndim), _concatenate_coords(new, ndim)
     if not len(old_coords) or not len(new_coords):
         return new_coords if len(new_coords) else old_coords

@@ -19,8 +19,10 @@ import numpy as np
 from icefloe.errors import (
     AlreadyExistsError,
     ErrorKind,
+    FormatError,
     InvalidInputError,
     NodeNotFoundError,
+    ObjectNotFoundError,
     ReadOnlyError,
     SessionStateError,
 )
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from icefloe.assets import Assets
+    from icefloe.assets.assets import LoadedManifest
     from icefloe.model.byte_range import ByteRange
     from icefloe.model.chunk_payload import ChunkPayload
     from icefloe.model.config import RepositoryConfig
@@ -62,6 +65,10 @@ class VirtualChunkReader(Protocol):
 
     def fetch(self, ref: VirtualChunkRef, start: int, length: int) -> bytes | memoryview:
         """Fetch ``length`` bytes of a virtual chunk, beginning ``start`` bytes into the chunk."""
+        ...
+
+    def describe(self, location: str) -> str:
+        """Return the file at a location and its container, for messages."""
         ...
 
 
@@ -132,7 +139,7 @@ class Transaction:
         node = self.get_node(path)
         if node is None:
             raise NodeNotFoundError(
-                f"there is no group or array at {path} in snapshot {self.base_id}"
+                f"node not found: there is no group or array at {path} in snapshot {self.base_id}"
                 f"{' or among the changes of this session' if self.changes.edits else ''}; "
                 f"{describe_nearest(self, path)}",
                 kind=ErrorKind.NODE_NOT_FOUND,
@@ -424,6 +431,55 @@ class Transaction:
             return self._virtual.fetch(part.payload, part.start, part.length)
         return self.assets.chunks.fetch(part.payload, part.start, part.length)
 
+    def make_decoding_error(
+        self, path: Path, indices: tuple[int, ...], problem: object
+    ) -> FormatError:
+        """Return the error for a chunk that the codecs of its array cannot decode."""
+        payload = self.get_payload(path, indices)
+        manifest_key = self._find_manifest_key(path, indices)
+        suspects = ["the chunk", "the metadata of the array"]
+        match payload:
+            case VirtualChunkRef(location, offset, length):
+                file = f"{self._virtual.describe(location)}, bytes {offset} to {offset + length}"
+            case ChunkRef(offset=offset, length=length):
+                key = self.assets.chunks.format_key(payload)
+                file = f"{key}, bytes {offset} to {offset + length}"
+            case _:
+                file, manifest_key = manifest_key or "uncommitted changes", None
+        if manifest_key is not None:
+            suspects.append(f"the reference in {manifest_key}")
+        return FormatError(
+            f"chunk {list(indices)} of {path} cannot be decoded: {problem}; "
+            f"{', '.join(suspects[:-1])} or {suspects[-1]} is damaged",
+            file=file,
+        )
+
+    def explain_chunk_error(
+        self, path: Path, indices: tuple[int, ...], error: FormatError | ObjectNotFoundError
+    ) -> FormatError | ObjectNotFoundError | None:
+        """Return an error for a missing or short chunk file that names what refers to it.
+
+        Returns None if the chunk has no file of its own, or is not committed.
+        """
+        key = self._find_manifest_key(path, indices)
+        if key is None or not isinstance(self.get_payload(path, indices), ChunkRef):
+            return None
+        advice = (
+            f"; it has chunk {list(indices)} of {path} according to {key}: one of the two files is "
+            "damaged"
+        )
+        if isinstance(error, FormatError):
+            return FormatError(error.reason + advice, error.kind, file=error.file)
+        return ObjectNotFoundError(error.message + advice)
+
+    def format_snapshot_key(self) -> str:
+        """Return the key of the file of the base snapshot."""
+        return self.assets.format_snapshot_key(self.base_id)
+
+    def is_edited(self, path: Path) -> bool:
+        """Whether the node at a path is not that of the base snapshot."""
+        return not isinstance(self.changes.edits.get(path), Unedited)
+
     def fetch_chunk_refs(
         self, path: Path, *, within: ManifestExtents | None = None
     ) -> Iterator[ArrayManifest]:
@@ -440,7 +496,10 @@ class Transaction:
             ref.id for ref in array.manifests if within is None or ref.extents.overlaps(within)
         )
         for manifest_id in dict.fromkeys(manifest_ids):
-            refs = self.assets.fetch_manifest(manifest_id).get_array(node.id)
+            try:
+                refs = self.assets.fetch_manifest(manifest_id).get_array(node.id)
+            except ObjectNotFoundError as error:
+                raise self._explain_missing_manifest(array, error) from error
             if refs is None:
                 continue
             is_visible = overlay.is_inside(refs.coords, array.num_chunks)
@@ -630,9 +689,32 @@ class Transaction:
         if last is not None and last[0] is manifest_id and last[1] is array.node.id:
             finder = last[2]
         else:
-            finder = self.assets.load_manifest(manifest_id).get_finder(array.node.id)
+            finder = self._load_manifest(array, manifest_id).get_finder(array.node.id)
             self._last = manifest_id, array.node.id, finder
         return None if finder is None else finder.get(indices)
+
+    def _load_manifest(self, array: ArrayView, manifest_id: ManifestId) -> LoadedManifest:
+        try:
+            return self.assets.load_manifest(manifest_id)
+        except ObjectNotFoundError as error:
+            raise self._explain_missing_manifest(array, error) from error
+
+    def _explain_missing_manifest(
+        self, array: ArrayView, error: ObjectNotFoundError
+    ) -> ObjectNotFoundError:
+        return ObjectNotFoundError(
+            f"{error.message}; it has chunks of {array.node.path} according to "
+            f"{self.format_snapshot_key()}: it was lost, or the snapshot is damaged"
+        )
+
+    def _find_manifest_key(self, path: Path, indices: tuple[int, ...]) -> str | None:
+        """Return the key of the manifest with the reference of a chunk; None if uncommitted."""
+        array = self._require_open_array(path)
+        changes = array.changes.chunks.get(array.node.id)
+        if changes is not None and not isinstance(changes.get(indices), Unchanged):
+            return None
+        manifest_id = array.index.find(indices)
+        return None if manifest_id is None else self.assets.format_manifest_key(manifest_id)
 
     def _set_payload(
         self, array: ArrayView, indices: tuple[int, ...], payload: ChunkPayload

@@ -10,6 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from icefloe.errors import ErrorKind, InvalidInputError
+from icefloe.format.generation import V1
 from icefloe.format.unsupported import unsupported_error
 from icefloe.model.chunk_payload import MAX_U32, MAX_U64
 from icefloe.model.node import ArrayNodeData, DimensionShape, GroupNodeData, NodeData
@@ -23,7 +24,7 @@ def parse_node_metadata(data: bytes, *, key: str, generation: Generation) -> Nod
     """Parse a ``zarr.json``; an array is returned without manifests.
 
     Raises `InvalidInputError` if it is not valid Zarr version 3 metadata or uses an unsupported
-    feature, and `FormatError` if the generation cannot store its chunk grid.
+    feature, also if the generation cannot store its chunk grid.
     """
     try:
         document = json.loads(data)
@@ -69,12 +70,17 @@ def _parse_array(document: dict[str, Any], key: str, generation: Generation) -> 
         dimensions = _parse_regular(shape, settings.get("chunk_shape"), key)
     elif name == "rectilinear":
         if not generation.has_rectilinear_grids:
-            raise unsupported_error(
+            error = unsupported_error(
                 "a rectilinear chunk grid",
                 generation,
                 alternative="use a regular chunk grid",
                 file=key,
             )
+            message = error.message
+            if generation is V1:
+                reason = "Non-regular chunk grids are not supported in icechunk format version 1"
+                message = f"{reason}: {message}"
+            raise InvalidInputError(message, kind=ErrorKind.BAD_METADATA) from error
         dimensions = _parse_rectilinear(shape, settings.get("chunk_shapes"), key)
     else:
         raise _array_error(

@@ -178,7 +178,7 @@ def test_rows_that_cannot_be_read_fail_the_job(
 ) -> None:
     write_weather(repository)
     lose_a_chunk(repository, tmp_path / "repo")
-    with pytest.raises(JobFailedError, match="no such object"):
+    with pytest.raises(JobFailedError, match="object not found"):
         export(None, repository, str(tmp_path / "rows"), format="parquet", variables=["air"])
     assert {path.name for path in tmp_path.iterdir()} == {"archive", "repo"}
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from icefloe.format.draft.attributes import decode_attributes, place_attributes
-from icefloe.format.draft.inventory import decode_inventory, encode_inventory
+from icefloe.format.draft.inventory import decode_inventory, encode_inventory, open_inventory
 from icefloe.format.draft.structure import (
     decode_structure,
     encode_structure,
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from icefloe.format.location_compression import LocationCompression
-    from icefloe.format.metadata_codec import FetchAttributes
+    from icefloe.format.metadata_codec import FetchAttributes, ManifestFile
     from icefloe.model.ids import AttributesId, ManifestId, SnapshotId
     from icefloe.model.manifest import Manifest
     from icefloe.model.snapshot import Snapshot
@@ -66,3 +66,8 @@ class DraftCodec(MetadataCodec):
         self, data: bytes | memoryview, file: str, manifest_id: ManifestId
     ) -> Manifest:
         return decode_inventory(data, file, manifest_id)
+
+    def open_manifest(
+        self, data: bytes | memoryview, file: str, manifest_id: ManifestId
+    ) -> Manifest | ManifestFile:
+        return open_inventory(data, file, manifest_id)

@@ -25,7 +25,8 @@ from icefloe.format.draft.parquet import (
     require_id,
     translate_errors,
 )
-from icefloe.model.chunk_index_columns import ChunkIndexColumns
+from icefloe.format.searched_refs import SearchedFile
+from icefloe.model.chunk_index_columns import ChunkIndexColumns, find_row
 from icefloe.model.chunk_payload import MAX_U32, ChunkKind
 from icefloe.model.columns import make_constant, to_offsets
 from icefloe.model.id_columns import count_digits, format_digits, parse_digits
@@ -36,6 +37,7 @@ from icefloe.model.strings import EMPTY, Strings
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from icefloe.model.chunk_payload import ChunkPayload
     from icefloe.model.ids import ManifestId
 
 ROWS_PER_GROUP: Final = 1 << 17
@@ -46,6 +48,7 @@ _SCHEME_END: Final = "://"
 _ROW_BYTES: Final = 24  # the numbers of a row
 # A dictionary pays if a name is used this often.
 _MIN_DICTIONARY_USES: Final = 4
+_MAX_PARTS: Final = 2
 _SORTED_BY: Final = ("array_id", "coord")
 _ENCODINGS: Final = {
     "id": "DELTA_BINARY_PACKED",
@@ -323,24 +326,110 @@ def _compact(codes: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.in
 def decode_inventory(data: bytes | memoryview, file: str, manifest_id: ManifestId) -> Manifest:
     """Decode an inventory."""
     with translate_errors(file):
-        reader = ParquetReader(
-            data, schemas.INVENTORY, file, limits=COLUMNAR_LIMITS, keep_dictionaries=True
-        )
-        require_id(reader.info, "manifest-id", manifest_id, file)
-        decoder = _Decoder(reader.read(), file)
-        payloads = decoder.read_payloads()
-        return Manifest(manifest_id, decoder.read_indices(), payloads)
+        return _decode(_open(data, file, manifest_id), file, manifest_id)
+
+
+def open_inventory(
+    data: bytes | memoryview, file: str, manifest_id: ManifestId
+) -> Manifest | InventoryFile:
+    """Open an inventory for lookups; decode it if it has one row group."""
+    with translate_errors(file):
+        reader = _open(data, file, manifest_id)
+        if reader.metadata.num_row_groups < 2:
+            return _decode(reader, file, manifest_id)
+        return InventoryFile(reader, file, manifest_id, len(data))
+
+
+def _open(data: bytes | memoryview, file: str, manifest_id: ManifestId) -> ParquetReader:
+    reader = ParquetReader(
+        data, schemas.INVENTORY, file, limits=COLUMNAR_LIMITS, keep_dictionaries=True
+    )
+    require_id(reader.info, "manifest-id", manifest_id, file)
+    return reader
+
+
+def _decode(
+    reader: ParquetReader, file: str, manifest_id: ManifestId, row_group: int | None = None
+) -> Manifest:
+    first_row = sum(reader.metadata.row_group(group).num_rows for group in range(row_group or 0))
+    decoder = _Decoder(reader.read(row_group), file, first_row)
+    payloads = decoder.read_payloads()
+    return Manifest(manifest_id, decoder.read_indices(), payloads)
+
+
+class InventoryFile(SearchedFile):
+    """An inventory with several row groups; up to two of them are decoded for lookups."""
+
+    __slots__ = ("_bounds", "_file", "_id", "_parts", "_reader", "_size")
+
+    def __init__(
+        self, reader: ParquetReader, file: str, manifest_id: ManifestId, size: int
+    ) -> None:
+        self._reader, self._file, self._id, self._size = reader, file, manifest_id, size
+        metadata = reader.metadata
+        self._bounds = [
+            _read_bounds(metadata.row_group(group)) for group in range(metadata.num_row_groups)
+        ]
+        self._parts: dict[int, Manifest] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """The size in memory, in bytes."""
+        return self._size + sum(part.nbytes for part in self._parts.values())
+
+    def search(self, node_id: NodeId, indices: tuple[int, ...]) -> ChunkPayload | None:
+        """Search a reference in the row groups whose statistics include it."""
+        data, _ = encode_coords(np.array([indices], np.uint32))
+        row = int.from_bytes(node_id.raw, "big"), data.tobytes()
+        for group, (first, last) in enumerate(self._bounds):
+            if first <= row <= last:
+                part = self._read_part(group)
+                refs = None if part is None else part.get_array(node_id)
+                found = None if refs is None else find_row(refs.coords, indices)
+                if refs is not None and found is not None:
+                    return refs.payloads[found]
+        return None
+
+    def read_manifest(self) -> Manifest:
+        """Decode all references."""
+        with translate_errors(self._file):
+            return _decode(self._reader, self._file, self._id)
+
+    def _read_part(self, group: int) -> Manifest | None:
+        """Decode a row group; None if too many are decoded already."""
+        part = self._parts.get(group)
+        if part is None and len(self._parts) < _MAX_PARTS:
+            with translate_errors(self._file):
+                part = self._parts[group] = _decode(self._reader, self._file, self._id, group)
+        return part
+
+
+def _read_bounds(row_group: Any) -> tuple[tuple[int, bytes], tuple[int, bytes]]:
+    """Return the node and the coordinates of the first and the last row of a row group, or wider.
+
+    Rows are sorted, so the coordinates of a row group with one array are within its statistics.
+    """
+    arrays, coords = (
+        row_group.column(schemas.INVENTORY.get_field_index(name)).statistics for name in _SORTED_BY
+    )
+    if arrays is None or not arrays.has_min_max:
+        return (0, b""), (MAX_U32 + 1, b"")
+    first, last = int(arrays.min), int(arrays.max)
+    if first != last or coords is None or not coords.has_min_max:
+        return (first, b""), (last + 1, b"")
+    return (first, bytes(coords.min)), (last, bytes(coords.max))
 
 
 class _Decoder:
     """Checks and converts the columns of an inventory."""
 
-    def __init__(self, table: pa.Table, file: str) -> None:
-        self._table, self._file = table, file
+    def __init__(self, table: pa.Table, file: str, first_row: int) -> None:
+        self._table, self._file, self._first_row = table, file, first_row
         self._num_rows = table.num_rows
 
     def read_indices(self) -> ChunkIndexColumns:
-        if not np.array_equal(self._read_numbers("id"), np.arange(self._num_rows, dtype=np.uint32)):
+        rows = np.arange(self._first_row, self._first_row + self._num_rows, dtype=np.uint32)
+        if not np.array_equal(self._read_numbers("id"), rows):
             raise self._fail("the column 'id' does not have the row numbers")
         array_ids = self._read_numbers("array_id")
         changes = np.flatnonzero(array_ids[1:] != array_ids[:-1]) + 1

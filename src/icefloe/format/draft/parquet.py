@@ -105,24 +105,29 @@ class ParquetReader:
         parquet = pq.ParquetFile(pa.BufferReader(data))
         _require_schema(parquet.schema_arrow, schema, file)
         self.num_rows: int = parquet.metadata.num_rows
-        self._num_row_groups: int = parquet.metadata.num_row_groups
+        self.metadata: pq.FileMetaData = parquet.metadata
         if self.num_rows > limits.limit_values(len(data)):
             raise FormatError(f"declares {self.num_rows} rows, more than its columns", file=file)
         self.info = _read_info(parquet.metadata.metadata, file)
 
-    def read(self) -> pa.Table:
-        """Read all columns."""
-        if not self._num_row_groups and not self.num_rows:
+    def read(self, row_group: int | None = None) -> pa.Table:
+        """Read all columns, of all rows or of one row group."""
+        num_rows = self.num_rows
+        if not self.metadata.num_row_groups and not num_rows:
             return self._schema.empty_table()  # pyarrow 18 does not read such files
         is_threaded = len(self._data) >= _MIN_THREADED_SIZE
         # A thread of pyarrow may be the last to release the source, after `read` has returned. If
         # that is a Python object, the thread waits for the GIL, which aborts a process that exits.
         source = _copy_to_arrow(self._data) if is_threaded else self._data
         parquet = pq.ParquetFile(pa.BufferReader(source), read_dictionary=self._dictionary_columns)
-        table = parquet.read(use_threads=is_threaded)
-        if table.num_rows != self.num_rows:
+        if row_group is None:
+            table = parquet.read(use_threads=is_threaded)
+        else:
+            num_rows = self.metadata.row_group(row_group).num_rows
+            table = parquet.read_row_group(row_group, use_threads=is_threaded)
+        if table.num_rows != num_rows:
             raise FormatError(
-                f"has {table.num_rows} rows, but its footer says {self.num_rows}", file=self._file
+                f"has {table.num_rows} rows, but its footer says {num_rows}", file=self._file
             )
         for field, column in zip(table.schema, table.columns, strict=True):
             if not field.nullable and column.null_count:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from icefloe.format.metadata_codec import MetadataCodec
 from icefloe.format.sequence.attributes import decode_attributes, place_attributes
 from icefloe.format.sequence.manifest import decode_manifest, encode_manifest
+from icefloe.format.sequence.manifest_search import open_manifest
 from icefloe.format.sequence.snapshot import (
     decode_snapshot,
     encode_properties,
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from icefloe.format.location_compression import LocationCompression
-    from icefloe.format.metadata_codec import FetchAttributes
+    from icefloe.format.metadata_codec import FetchAttributes, ManifestFile
     from icefloe.model.ids import AttributesId, ManifestId, SnapshotId
     from icefloe.model.manifest import Manifest
     from icefloe.model.snapshot import Snapshot
@@ -66,3 +67,8 @@ class SequenceCodec(MetadataCodec):
         self, data: bytes | memoryview, file: str, manifest_id: ManifestId
     ) -> Manifest:
         return decode_manifest(data, file, manifest_id)
+
+    def open_manifest(
+        self, data: bytes | memoryview, file: str, manifest_id: ManifestId
+    ) -> Manifest | ManifestFile:
+        return open_manifest(data, file, manifest_id)

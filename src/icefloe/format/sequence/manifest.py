@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
     from icefloe.model.ids import ManifestId
 
-_HEADER: Final = b'{"chunks":{'
-_TRAILER: Final = b"}}"
+HEADER: Final = b'{"chunks":{'
+TRAILER: Final = b"}}"
 _BLOCK_BYTES: Final = 1 << 21
 _BACKSLASH: Final = ord("\\")
 _QUOTE: Final = ord('"')
@@ -54,14 +54,14 @@ def encode_manifest(manifest: Manifest) -> bytes:
     indices, payloads = manifest.indices, manifest.payloads
     _require_writable(manifest)
     writer = _RowSource(manifest)
-    pieces = [_HEADER]
+    pieces = [HEADER]
     pieces += [
         write_rows(writer.get_rows(begin, min(begin + BLOCK_ROWS, len(payloads))))
         for begin in range(0, len(indices), BLOCK_ROWS)
     ]
     if len(indices):
         pieces[-1] = pieces[-1][:-1]  # the last comma
-    return b"".join([*pieces, _TRAILER])
+    return b"".join([*pieces, TRAILER])
 
 
 def _require_writable(manifest: Manifest) -> None:
@@ -181,7 +181,7 @@ def decode_manifest(data: bytes | memoryview, file: str, manifest_id: ManifestId
     """Decode a manifest file; its id is not in the file."""
     view = memoryview(data)
     parts = None
-    if bytes(view[: len(_HEADER)]) == _HEADER and bytes(view[-len(_TRAILER) :]) == _TRAILER:
+    if bytes(view[: len(HEADER)]) == HEADER and bytes(view[-len(TRAILER) :]) == TRAILER:
         parts = _decode_blocks(np.frombuffer(view, np.uint8), file)
     if parts is None:
         parts = [_parse_file(data, file)]
@@ -202,7 +202,7 @@ def _decode_blocks(data: NDArray[np.uint8], file: str) -> list[_Part] | None:
     """Decode a file block by block; return None if it is not in the layout that icefloe writes."""
     parts: list[_Part] = []
     batch = _Batch(data, file)
-    begin, end, size = len(_HEADER), len(data) - len(_TRAILER), _BLOCK_BYTES
+    begin, end, size = len(HEADER), len(data) - len(TRAILER), _BLOCK_BYTES
     if end < begin:
         return None
     while begin < end:

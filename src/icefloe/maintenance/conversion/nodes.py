@@ -65,9 +65,11 @@ class NodeConverter:
             return data, parse_node_metadata(data, key=key, generation=self._target), None
         except FormatError as error:
             return data, None, error
-        except InvalidInputError:
-            # Icechunk stores some documents that icefloe would not.
-            return data, None, None
+        except InvalidInputError as error:
+            # Icechunk stores some documents that icefloe would not; the cause is a feature that the
+            # target lacks.
+            cause = error.__cause__
+            return data, None, cause if isinstance(cause, FormatError) else None
 
 
 def _get_key(node: NodeSnapshot) -> str:

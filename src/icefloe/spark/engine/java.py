@@ -34,7 +34,7 @@ def ensure_java() -> str:
 
     Raises if neither Java nor the wheel is installed.
     """
-    java = _find_java()
+    java = find_java()
     if java.parent.parent.name.startswith(_PREFIX):  # written by this process or its parent
         return str(java.parent.parent)
     home = str(_write_shim(java))
@@ -42,7 +42,8 @@ def ensure_java() -> str:
     return home
 
 
-def _find_java() -> Path:
+def find_java() -> Path:
+    """Return the Java that Spark would run; raise if neither Java nor the wheel is installed."""
     home = os.environ.get("JAVA_HOME")
     if home and Path(home, "bin", "java").exists():
         return Path(home, "bin", "java")
@@ -64,7 +65,7 @@ def _write_shim(java: Path) -> Path:
     """Write a Java home that contains only the shim; Spark uses nothing else."""
     home = Path(tempfile.mkdtemp(prefix=_PREFIX))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
-    dropped_flags = [_VECTOR, _SECURITY] if _read_version(java) >= _NO_SECURITY else [_VECTOR]
+    dropped_flags = [_VECTOR, _SECURITY] if read_version(java) >= _NO_SECURITY else [_VECTOR]
     shim = home / "bin" / "java"
     shim.parent.mkdir()
     shim.write_text(_SHIM.format(java=java, dropped="|".join(dropped_flags)))
@@ -72,7 +73,7 @@ def _write_shim(java: Path) -> Path:
     return home
 
 
-def _read_version(java: Path) -> int:
+def read_version(java: Path) -> int:
     """Return the major version of a Java, or 0 if it is unknown."""
     release = java.resolve().parent.parent / "release"
     match = release.exists() and re.search(r'JAVA_VERSION="(\d+)', release.read_text())

@@ -4,6 +4,7 @@
 `errors` translates obstore's errors.
 """
 
+from icefloe.storage.object_store.confined import ContainerHttpStorage
 from icefloe.storage.object_store.storage import HttpStorage, ObjectStorage
 
-__all__ = ["HttpStorage", "ObjectStorage"]
+__all__ = ["ContainerHttpStorage", "HttpStorage", "ObjectStorage"]

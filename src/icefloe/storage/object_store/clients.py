@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
 
-from icefloe.errors import ErrorKind, IcefloeError, InvalidInputError, StorageError
+from icefloe.errors import ErrorKind, InvalidInputError, StorageError
 from icefloe.model.containers import ChecksumAlgorithm
 from icefloe.storage.credentials import (
     AnyAzureRefreshableCredential,
@@ -35,7 +35,7 @@ from icefloe.storage.credentials import (
     S3Credentials,
     S3StaticCredentials,
 )
-from icefloe.storage.object_store.errors import OBSTORE_ERRORS, format_error, redact_error
+from icefloe.storage.object_store.errors import format_error, is_obstore_failure, redact_error
 from icefloe.storage.object_store.shared_values import Identity, SharedValues
 from icefloe.storage.places import (
     AzurePlace,
@@ -145,9 +145,8 @@ class Clients:
         key = (self._key, frozenset(headers.items()), can_retry)
         try:
             return _clients.get(key, lambda: self._make(headers, can_retry=can_retry))
-        except OBSTORE_ERRORS as error:
-            # `InvalidInputError` is also a `ValueError`.
-            if isinstance(error, IcefloeError):
+        except BaseException as error:
+            if not is_obstore_failure(error):
                 raise
             failure = error
         # Raised outside the handler: __context__ would hold the error with its secrets.

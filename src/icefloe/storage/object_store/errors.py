@@ -30,8 +30,11 @@ _WRONG_CREDENTIALS: Final = re.compile(
 )
 """Codes of responses that say nothing about the object."""
 
-OBSTORE_ERRORS: Final = (exceptions.BaseError, OSError, ValueError, TypeError)
+_OBSTORE_ERRORS: Final = (exceptions.BaseError, OSError, ValueError, TypeError)
 """Everything that obstore raises; a missing object is a `FileNotFoundError`."""
+
+_PANICS: Final = frozenset({"PanicException", "RustPanic"})
+"""Classes of panics in functions and coroutines, which cannot be imported."""
 
 
 class RangeUnsatisfiableError(StorageError):
@@ -40,6 +43,17 @@ class RangeUnsatisfiableError(StorageError):
 
 class RangeIgnoredError(StorageError):
     """The server returned the whole object instead of the range."""
+
+
+def is_obstore_failure(error: BaseException) -> bool:
+    """Whether obstore raised an error or a panic, which is not an `Exception`."""
+    if isinstance(error, IcefloeError):  # some are a `ValueError` too
+        return False
+    return isinstance(error, _OBSTORE_ERRORS) or _is_panic(error)
+
+
+def _is_panic(error: BaseException) -> bool:
+    return type(error).__name__ in _PANICS
 
 
 def _find_status(error: BaseException) -> int | None:
@@ -65,12 +79,18 @@ def translate_error(error: BaseException, operation: str, where: str) -> Icefloe
     """
     text = format_error(error)
     match error:
+        case _ if _is_panic(error):
+            return StorageError(
+                f"{where}: {operation} failed in the client library, which does not accept the "
+                f"bucket, endpoint, region, account or credentials: {text}",
+                kind=ErrorKind.OBJECT_STORE,
+            )
         case FileNotFoundError() if "NoSuchBucket" in text or "ContainerNotFound" in text:
             return StorageError(
                 f"{where}: no such bucket or container", kind=ErrorKind.STORAGE_CONFIG
             )
         case FileNotFoundError():
-            return ObjectNotFoundError(f"{where}: no such object")
+            return ObjectNotFoundError(f"object not found: {where}")
         case exceptions.PreconditionError():
             return PreconditionFailedError(f"{where}: the precondition does not hold: {text}")
         case exceptions.PermissionDeniedError() | exceptions.UnauthenticatedError():

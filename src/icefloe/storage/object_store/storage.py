@@ -30,7 +30,6 @@ from obstore.exceptions import NotModifiedError
 
 from icefloe.errors import (
     ErrorKind,
-    IcefloeError,
     InvalidInputError,
     ObjectNotFoundError,
     ReadOnlyError,
@@ -59,10 +58,10 @@ from icefloe.storage.interface import (
 from icefloe.storage.keys import validate_key, validate_list_prefix
 from icefloe.storage.object_store.clients import Clients, require_threads
 from icefloe.storage.object_store.errors import (
-    OBSTORE_ERRORS,
     RangeIgnoredError,
     RangeUnsatisfiableError,
     classify_put_failure,
+    is_obstore_failure,
     redact_error,
     translate_error,
 )
@@ -75,16 +74,23 @@ from icefloe.storage.places import (
     is_same_bucket,
     with_user_agent,
 )
+from icefloe.storage.read_condition import ReadCondition
 from icefloe.storage.size_limit import require_at_most
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
-    from obstore import Attributes, GetOptions, GetResult, ObjectMeta, PutResult, UpdateVersion
+    from obstore import (
+        Attributes,
+        Bytes,
+        GetOptions,
+        GetResult,
+        ObjectMeta,
+        PutResult,
+        UpdateVersion,
+    )
     from obstore import PutMode as ObstorePutMode
     from obstore.store import ObjectStore
-
-    from icefloe.storage.read_condition import ReadCondition
 
 T = TypeVar("T")
 
@@ -230,34 +236,11 @@ class ObjectStorage(Storage):
         return [next(parts) if part.start < part.end else b"" for part in ranges]
 
     def get_bytes(self, key: str, start: int, length: int) -> bytes | memoryview:
-        validate_key(key)
-        if start >= 0 and length > 0:
-            path = self._get_path(key)
-            with suppress(RangeUnsatisfiableError, RangeIgnoredError):
-                data = self._call(
-                    "read",
-                    key,
-                    lambda: obstore.get_range(self._reader, path, start=start, length=length),
-                )
-                if len(data) == length:
-                    return memoryview(data)
-        # `get` handles servers without ranges, and raises the error of an invalid range.
         return self.get(key, Bounded(start, start + length)).data
 
     async def get_bytes_async(self, key: str, start: int, length: int) -> bytes | memoryview:
-        validate_key(key)
-        if start >= 0 and length > 0:
-            path = self._get_path(key)
-            with suppress(RangeUnsatisfiableError, RangeIgnoredError):
-                data = await self._call_async(
-                    "read",
-                    key,
-                    lambda: obstore.get_range_async(self._reader, path, start=start, length=length),
-                )
-                if len(data) == length:
-                    return memoryview(data)
         span = Bounded(start, start + length)
-        return (await asyncio.to_thread(self.get, key, span)).data
+        return (await self.get_if_async(key, span, ReadCondition())).data
 
     def get_if(self, key: str, span: Bounded, condition: ReadCondition) -> Fetched:
         """Fetch a range of an object that must satisfy ``condition``; one request.
@@ -419,8 +402,8 @@ class ObjectStorage(Storage):
     def _call(self, operation: str, key: str, request: Callable[[], T]) -> T:
         try:
             return request()
-        except OBSTORE_ERRORS as error:
-            if isinstance(error, IcefloeError):
+        except BaseException as error:
+            if not is_obstore_failure(error):
                 raise
             failure = error
         # Raised outside the handler: obstore's error, which may contain a signed URL, must not
@@ -430,8 +413,8 @@ class ObjectStorage(Storage):
     async def _call_async(self, operation: str, key: str, request: Callable[[], Awaitable[T]]) -> T:
         try:
             return await request()
-        except OBSTORE_ERRORS as error:
-            if isinstance(error, IcefloeError):
+        except BaseException as error:
+            if not is_obstore_failure(error):
                 raise
             failure = error
         raise translate_error(failure, operation, self._get_url(key)) from redact_error(failure)
@@ -454,8 +437,11 @@ class ObjectStorage(Storage):
         span = resolve(byte_range, info.size_bytes)
         # So far only the headers have been received.
         require_at_most(max_bytes, span, self._get_url(key))
-        start, _ = result.range
-        data = memoryview(result.bytes())[span.start - start : span.end - start]
+        start, end = result.range
+        content = _Content(self._get_url(key), end - start)
+        for part in result.stream(min_chunk_size=max(end - start, 1)):
+            content.append(part)
+        data = content.join()[span.start - start : span.end - start]
         if len(data) != span.end - span.start:
             raise self._too_short_error(key)
         return Fetched(data, info)
@@ -465,8 +451,11 @@ class ObjectStorage(Storage):
         info = _make_info(key, result.meta)
         # As in `_fetch`, raises before the bytes are received.
         resolve(span, info.size_bytes)
-        start, _ = result.range
-        data = memoryview(await result.bytes_async())[span.start - start : span.end - start]
+        start, end = result.range
+        content = _Content(self._get_url(key), end - start)
+        async for part in result.stream(min_chunk_size=max(end - start, 1)):
+            content.append(part)
+        data = content.join()[span.start - start : span.end - start]
         if len(data) != span.end - span.start:
             raise self._too_short_error(key)
         return Fetched(data, info)
@@ -514,7 +503,9 @@ class ObjectStorage(Storage):
                 return _make_version(
                     obstore.put(client, path, content, attributes=attributes, mode=mode)
                 )
-            except OBSTORE_ERRORS as error:
+            except BaseException as error:
+                if not is_obstore_failure(error):
+                    raise
                 failure = error
             raise classify_put_failure(failure, where) from redact_error(failure)
 
@@ -595,6 +586,23 @@ class HttpStorage(ObjectStorage):
                 "in its object store instead",
                 kind=ErrorKind.UNIMPLEMENTED,
             ) from error
+
+
+class _Content:
+    """The parts of a response, which must not exceed the range that its headers announce."""
+
+    def __init__(self, where: str, max_bytes: int) -> None:
+        self._where, self._remaining = where, max_bytes
+        self._parts: list[bytes | Bytes] = []
+
+    def append(self, part: bytes | Bytes) -> None:
+        self._remaining -= len(part)
+        if self._remaining < 0:
+            raise StorageError(f"{self._where}: the server returned more bytes than requested")
+        self._parts.append(part)
+
+    def join(self) -> memoryview:
+        return memoryview(self._parts[0] if len(self._parts) == 1 else b"".join(self._parts))
 
 
 def _resolve_all(ranges: Sequence[Bounded], size_bytes: int) -> list[Bounded]:
