@@ -42,13 +42,20 @@ Measured = dict[str, dict[str, list[Any]]]
 class Operation:
     """A measured operation, and its goal relative to Icechunk at each size.
 
-    ``unit`` is "s" for processor time, "wall" for wall time, "MB" or "B".
+    ``unit`` is "s" for processor time, "wall" for wall time, "MB" or "B". With ``at_largest`` the
+    goal is that of the largest size.
     """
 
     name: str
     title: str
     goal: float | None = COMPARED
     unit: str = "s"
+    at_largest: bool = False
+
+    @property
+    def is_time(self) -> bool:
+        """Whether it is measured in seconds."""
+        return self.unit in {"s", "wall"}
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,8 @@ class Curve:
     argument: str | None = "count"
 
 
+# At small sizes, memory is that of the libraries themselves.
+PEAK_MEMORY = Operation("mb", "peak memory", unit="MB", at_largest=True)
 CREATE = (Operation("create", "create and commit"),)
 CURVES = {
     "hierarchy": Curve(
@@ -79,7 +88,7 @@ CURVES = {
         "nodes",
         "{:,} arrays",
         (2_000, 10_000, 50_000),
-        (Operation("open", "open and read a chunk"), Operation("mb", "peak memory", unit="MB")),
+        (Operation("open", "open and read a chunk"), PEAK_MEMORY),
         build="build_nodes",
         argument=None,
     ),
@@ -87,7 +96,7 @@ CURVES = {
         "ref",
         "{:,} references in as many files",
         (100_000, 1_000_000, 10_000_000),
-        (Operation("read", "open and find a reference"), Operation("mb", "peak memory", unit="MB")),
+        (Operation("read", "open and find a reference"), PEAK_MEMORY),
         build="build_refs",
         builder="icefloe",  # Icechunk takes minutes for ten million
     ),
@@ -97,7 +106,7 @@ CURVES = {
         (1_000, 10_000, 100_000),
         (
             Operation("collect", "garbage collection, wall", unit="wall"),
-            Operation("mb", "peak memory", unit="MB"),
+            PEAK_MEMORY,
         ),
     ),
     "changes": Curve(
@@ -105,8 +114,8 @@ CURVES = {
         "{:,} uncommitted chunks",
         (1_000, 10_000, 100_000),
         (
-            Operation("status", "status"),
-            Operation("pickle", "pickle a fork"),
+            Operation("status", "status", at_largest=True),
+            Operation("pickle", "pickle a fork", at_largest=True),
             Operation("bytes", "size of the pickle", unit="B"),
         ),
     ),
@@ -162,7 +171,7 @@ def compare_operation(title: str, operation: Operation, measured: Measured) -> R
     """Compare both libraries at one size."""
     what = f"{title}: {operation.title}"
     icechunk, icefloe = (measured[library][operation.name] for library in SIDES)
-    if operation.unit in {"s", "wall"}:
+    if operation.is_time:
         return compare(
             what,
             make_samples(icefloe),
@@ -188,7 +197,7 @@ def make_samples(values: list[list[float]]) -> Samples:
 def get_cost(operation: Operation, measured: Measured) -> float:
     """Return the median of an operation of icefloe."""
     values = measured["icefloe"][operation.name]
-    if operation.unit in {"s", "wall"}:
+    if operation.is_time:
         values = [value[operation.unit == "s"] for value in values]
     return float(median(values))
 
@@ -197,22 +206,19 @@ def compare_sizes(
     title: str, operation: Operation, sizes: list[int], points: list[Measured]
 ) -> Iterator[Result]:
     """Compare the libraries at each size; then icefloe's cost per item at the last two sizes."""
-    is_memory = operation.unit == "MB"
     for size, measured in zip(sizes, points, strict=True):
-        # Except at the largest size, memory is that of the libraries themselves.
-        goal = None if is_memory and size != sizes[-1] else operation.goal
+        goal = None if operation.at_largest and size != sizes[-1] else operation.goal
         yield compare_operation(title.format(size), replace(operation, goal=goal), measured)
-    if is_memory:
+    if not operation.is_time:  # sizes grow in steps, with the width of integers
         return
     middle, last = (
         get_cost(operation, measured) / size
         for size, measured in zip(sizes[1:], points[1:], strict=True)
     )
-    factor, unit = (1, " B") if operation.unit == "B" else (1e6, " µs")
     yield Result(
         f"{title.format(sizes[2])} / {sizes[1]:,}: {operation.title}, per item",
-        f"{last * factor:.3g}{unit}",
-        f"({middle * factor:.3g}{unit})",
+        f"{last * 1e6:.3g} µs",
+        f"({middle * 1e6:.3g} µs)",
         last / middle,
         LINEAR,
         "ratio",

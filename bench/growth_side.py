@@ -24,7 +24,7 @@ from zarr.core.group import GroupMetadata
 from zarr.core.sync import sync
 
 from latency_side import Clock, make_storage, take_median
-from metadata_files import unpack
+from metadata_files import HEADER_SIZE, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,9 +61,16 @@ def measure_history(library: Any, folder: str) -> Measured:
     """Open, read, list the log and commit in a repository with many commits."""
     clock = Clock()
     openings: list[Clock] = []
+    repo = Path(folder, "repo")
+    decompressor = zstandard.ZstdDecompressor()
     for _ in range(OPENINGS):
         openings.append(Clock())
         open_and_read(library, folder, openings[-1])
+        if repo.exists():  # what an opening needs at least, on the same machine at the same time
+            with openings[-1].measure("read_repo"):
+                frame = memoryview(repo.read_bytes())[HEADER_SIZE:]
+                size = zstandard.frame_content_size(frame)
+                decompressor.decompress(frame, max_output_size=max(size, 0) or 1 << 24)
     measured: Measured = {
         operation: take_median([opening[operation] for opening in openings])
         for operation in openings[0]
@@ -87,25 +94,23 @@ def measure_history(library: Any, folder: str) -> Measured:
             session.commit("chunk")
         commits.append(clock["commit"])
     measured["commit"] = take_median(commits[WARM_COMMITS:])
-    if Path(folder, "repo").exists():
-        measured |= measure_repo_file(folder)
+    if repo.exists():
+        measured["read_repo"] = measured["read_repo"][1]
+        measured["write_repo"] = measure_writing(repo)
     return measured
 
 
-def measure_repo_file(folder: str) -> Measured:
-    """Return the processor seconds of reading and writing ``repo`` without decoding it."""
-    header, content = unpack(Path(folder, "repo").read_bytes())
+def measure_writing(repo: Path) -> float:
+    """Return the processor seconds of compressing and writing ``repo`` without encoding it."""
+    header, content = unpack(repo.read_bytes())
     compressor = zstandard.ZstdCompressor(3)
-    readings, writings = [], []
+    writings = []
     for _ in range(OPENINGS):
         clock = Clock()
-        with clock.measure("read"):
-            unpack(Path(folder, "repo").read_bytes())
         with clock.measure("write"):
-            Path(folder, "copy").write_bytes(header + compressor.compress(content))
-        readings.append(clock["read"])
+            repo.with_name("copy").write_bytes(header + compressor.compress(content))
         writings.append(clock["write"])
-    return {"read_repo": take_median(readings)[1], "write_repo": take_median(writings)[1]}
+    return take_median(writings)[1]
 
 
 def open_and_read(library: Any, folder: str, clock: Clock) -> tuple[Any, ...]:

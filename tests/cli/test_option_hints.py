@@ -39,6 +39,11 @@ from icefloe.cli.option_hints import suggest_options
             "pass containers=[VirtualChunkContainer(…)]",
             "pass containers=[VirtualChunkContainer(…)]",
         ),
+        (
+            "chunks (max_chunks): lower task_bytes, or partition_by: unknown column",
+            "chunks (--max-chunks): lower --task-bytes, or --partition-by: unknown column",
+        ),
+        ("/task_bytes and my_task_bytes stay", "/task_bytes and my_task_bytes stay"),
         ("pass loadable_variables=['a']", "pass loadable_variables=['a']"),
     ],
 )

@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 import zarr
 
+import icefloe as icefloe_package
 from cli.test_commands import COMMAND, icefloe
 from icefloe.pipeline import open_repository
-from icefloe.pipeline.opening import create_container, make_source_prefix
+from icefloe.pipeline.opening import create_container, deleting_if_failed, make_source_prefix
 from support.netcdf_files import write_file, write_files
+from support.web_servers import web_server
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -109,11 +111,13 @@ def test_from_files_to_exports(
 
 
 def test_on_spark(archive: Path, tmp_path: Path) -> None:
-    """A Spark session is started and stopped."""
+    """A Spark session is started and stopped, and its start is a phase."""
     pytest.importorskip("pyspark", reason="SPARK IS NOT TESTED ON THIS MACHINE: no pyspark")
+    phases = "reading headers\nwriting references\ncopying\ncommitting\n"
     master = ("--master", "local[2]")
-    for place, engine in (("spark", master), ("here", (HERE,))):
-        icefloe("ingest", tmp_path / place, f"{archive}/*.nc", "--create", *engine)
+    for place, engine, start in (("spark", master, "starting Spark\n"), ("here", (HERE,), "")):
+        done = icefloe("ingest", tmp_path / place, f"{archive}/*.nc", "--create", *engine)
+        assert done.stderr == start + phases
     for path in ("t2m", "rain", "time"):
         np.testing.assert_array_equal(
             values(tmp_path / "spark", path, archive), values(tmp_path / "here", path, archive)
@@ -141,6 +145,14 @@ def test_sql(archive: Path, tmp_path: Path) -> None:
         zarr.create_array(store, name="edges", shape=(2,), dtype="f4", dimension_names=["nv"])
     refused = icefloe("sql", repository, "SELECT 1", code=1)
     assert "--variable rain --variable t2m over (time, lat, lon)" in refused.stderr
+    virtual = tmp_path / "virtual"
+    files = f"{archive}/*.nc"
+    icefloe("virtualize", virtual, files, "--create", "--container", archive, HERE)
+    variable = ("--variable", "rain")
+    refused = icefloe("sql", virtual, "SELECT * FROM data", *variable, code=1)
+    assert refused.stderr.startswith(f"error: {archive.as_uri()}/part-000.nc: the virtual chunk")
+    assert f"--container {archive.as_uri()}/\n" in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
 
 
 def test_a_dry_run_writes_nothing(archive: Path, tmp_path: Path) -> None:
@@ -170,7 +182,7 @@ def test_all_failures_are_listed_and_may_be_skipped(archive: Path, tmp_path: Pat
     assert failed.stderr.count("\n  file://") == 31
     assert "--on-error skip" in failed.stderr
     assert len(json.loads(failed.stdout)["failures"]) == 31
-    assert messages(tmp_path / "repository") == []
+    assert not (tmp_path / "repository").exists()
     report = json.loads(icefloe(*arguments, "--on-error", "skip", "--json").stdout)
     assert report["files"] == 4
     assert len(report["left_out"]) == 31
@@ -289,3 +301,127 @@ def test_a_dry_run_names_the_repository_to_create(archive: Path, tmp_path: Path)
     plan = icefloe("ingest", place, f"{archive}/*.nc", "--create", "--dry-run", HERE).stdout
     assert f"file://{place}" in plan
     assert not place.exists()
+
+
+def test_a_job_that_fails_leaves_no_repository(archive: Path, tmp_path: Path) -> None:
+    """That it created; a folder that existed stays, and so does a repository that existed."""
+    new, folder, used = (tmp_path / name for name in ("new", "folder", "used"))
+    folder.mkdir()
+    icefloe("ingest", used, f"{archive}/*.nc", "--create", "-g", "a", HERE)
+    before = sorted(used.rglob("*"))
+    bad = ("--create", "--dim", "nowhere", HERE)
+    for generation in ("draft", "sequence", "v1", "v2"):
+        options = (*bad, "--generation", generation)
+        icefloe("ingest", new, f"{archive}/*.nc", *options, code=1)
+        assert not new.exists()
+    icefloe("virtualize", folder, f"{archive}/*.nc", *bad, "--container", archive, code=1)
+    assert list(folder.iterdir()) == []
+    icefloe("ingest", used, f"{archive}/*.nc", *bad, "-g", "b", code=1)
+    assert sorted(used.rglob("*")) == before
+
+
+def test_a_repository_stays_if_the_outcome_of_its_commit_is_unknown(tmp_path: Path) -> None:
+    """The commit may become visible later; and after a commit, errors delete nothing."""
+
+    def fail(place: Path, error: BaseException, *, commit: bool) -> None:
+        """Create a repository, commit, and raise an error."""
+        with deleting_if_failed(place):
+            repository = open_repository(place, create=True)
+            if commit:
+                repository.writable_session("main").commit("work", allow_empty=True)
+            raise error
+
+    lost = icefloe_package.OutcomeUnknownError("no response")
+    for number, error in enumerate((lost, KeyboardInterrupt(), ValueError("late"))):
+        place = tmp_path / str(number)
+        with pytest.raises(type(error)):
+            fail(place, error, commit=number == 2)
+        assert len(list(open_repository(place).ancestry(branch="main"))) == 1 + (number == 2)
+
+
+def test_a_container_may_be_the_folder_of_the_files(archive: Path, tmp_path: Path) -> None:
+    """On a web server too, although a pattern there would list the server."""
+    with web_server(tmp_path) as url:
+        files = [f"{url}/archive/{path.name}" for path in sorted(archive.iterdir())]
+        refused = icefloe("virtualize", tmp_path / "r", *files, "--create", HERE, code=1)
+        option = f"--container {url}/archive/"
+        assert option in refused.stderr
+        icefloe("virtualize", tmp_path / "r", *files, "--create", *option.split(), HERE)
+
+
+def test_ctrl_c_ends_with_one_line(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says that nothing was committed, and how to go on."""
+    (tmp_path / "interrupting.py").write_text("def f(t2m):\n    raise KeyboardInterrupt\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    repository = tmp_path / "repository"
+    icefloe("ingest", repository, f"{archive}/*.nc", "--create", HERE)
+    arguments = ("interrupting:f", "-i", "t2m", "-o", "x", "--dtype", "f4")
+    done = icefloe("compute", repository, *arguments, HERE, code=130)
+    assert done.stderr == (
+        "error: compute: interrupted, nothing was committed: run the same command again "
+        "to start over\n"
+    )
+
+
+def test_a_pipe_gets_a_line_per_phase(archive: Path, tmp_path: Path) -> None:
+    """In which nothing mentions Spark, if there is none; a plan has no phases."""
+    repository, files = tmp_path / "repository", f"{archive}/*.nc"
+    phases = "reading headers\nwriting references\ncopying\ncommitting\n"
+    assert icefloe("ingest", repository, files, "--create", HERE).stderr == phases
+    assert icefloe("append", repository, files, HERE).stderr == ""
+    rechunk = ("rechunk", repository, "rain", "--chunks", "time=8", HERE)
+    assert icefloe(*rechunk, "--dry-run").stderr == ""
+    assert icefloe(*rechunk).stderr == "copying\ncommitting\n"
+
+
+RUN_COMMANDS = """
+import json, sys
+from icefloe.cli import main
+
+for arguments in json.loads(sys.argv[1]):
+    sys.argv = ["icefloe", *arguments]
+    try:
+        main()
+    except SystemExit as end:
+        print("code", end.code or 0, file=sys.stderr)
+print("pyspark" in sys.modules, file=sys.stderr)
+"""
+
+
+def test_planning_starts_no_spark(archive: Path, tmp_path: Path) -> None:
+    """Nor do errors in names, and nothing to do: PySpark is not imported.
+
+    Commands that fail discard what they print later to stdout, so they come last.
+    """
+    repository, files = str(tmp_path / "repository"), f"{archive}/*.nc"
+    icefloe("ingest", repository, files, "--create", HERE)
+    commands = [
+        (["ingest", repository, files, "--dry-run", "-g", "new"], 0, "about"),
+        (["append", repository, files], 0, "nothing to do"),
+        (["rechunk", repository, "rain", "--chunks", "time=8", "--dry-run"], 0, "task"),
+        (["append", repository, files, "--dim", "tiem"], 1, "did you mean 'time'?"),
+        (["rechunk", repository, "rian", "--chunks", "time=1"], 1, "did you mean /rain?"),
+        (["rechunk", repository, "rain", "--chunks", "tiem=1"], 1, "did you mean 'time'?"),
+        (["ingest", repository, f"{archive}/*.cdf", "-g", "new"], 1, "no file matches"),
+        (["export", repository, f"{tmp_path}/out", "--variable", "rian"], 1, "mean 'rain'?"),
+        (["sql", repository, "SELECT 1", "--variable", "rian"], 1, "did you mean 'rain'?"),
+        (["sql", repository, "SELECT 1", "--group", "nowhere"], 1, "/nowhere"),
+        (["compact", repository, "--master", "local[1]", "--remote", "sc://x"], 1, "not both"),
+    ]
+    encoded = json.dumps([arguments for arguments, _, _ in commands])
+    done = subprocess.run(
+        [sys.executable, "-c", RUN_COMMANDS, encoded],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=True,
+        env={**os.environ, "COLUMNS": "1000", "PYTHONUNBUFFERED": "1"},
+    )
+    *outputs, last = re.split(r"code (\d+)\n", done.stdout)
+    assert last == "False\n", done.stdout
+    for (arguments, code, text), output, found in zip(
+        commands, outputs[::2], outputs[1::2], strict=True
+    ):
+        assert (int(found), text in output) == (code, True), (arguments, output)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from datetime import UTC, datetime
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -15,10 +16,12 @@ from icefloe.errors import FormatError
 from icefloe.format import direct_snapshot, encoded_nodes
 from icefloe.format.snapshot import decode_snapshot, encode_snapshot, open_snapshot
 from icefloe.model.ids import ManifestId, NodeId, SnapshotId
+from icefloe.model.manifest_config import ManifestPreloadConfig
 from icefloe.model.node import GroupNodeData, NodeSnapshot
 from icefloe.model.path import ROOT, Path
 from icefloe.model.snapshot import ManifestFileInfo, Snapshot
 from icefloe.model.tree import Tree
+from icefloe.transaction.preload import plan_preload
 from support.codec_choice import columnar_codecs
 from support.format_damage import damage
 from support.format_strategies import snapshots
@@ -138,3 +141,14 @@ def test_a_question_decodes_the_nodes_of_its_answer() -> None:
         assert len(decoded) == 1
         assert next(iter(tree.snapshot.nodes)) == snapshot.nodes[0]
     assert len(decoded) <= 65
+
+
+def test_the_first_nodes_do_not_decode_all() -> None:
+    """A reader of many nodes gets all of them in order; a preload needs only the first."""
+    snapshot = _make_large(5000)
+    data = encode_snapshot(snapshot, spec_version=2)
+    assert list(open_snapshot(data, "a file").nodes) == list(snapshot.nodes)
+    with patch.object(encoded_nodes, "read_all_nodes", side_effect=AssertionError):
+        first = list(islice(open_snapshot(data, "a file").nodes, 4096))
+        assert first == list(snapshot.nodes[:4096])
+        assert plan_preload(Tree(open_snapshot(data, "a file")), ManifestPreloadConfig()) == []

@@ -541,14 +541,16 @@ def test_zarr_end_to_end(repository: Repository) -> None:
         assert found.tolist() == list(range(1, expected + 1))
 
 
-def test_error_for_a_missing_path_lists_its_siblings(generation: str) -> None:
+def test_error_for_a_missing_path_suggests_the_nearest_or_lists_siblings(generation: str) -> None:
     repository = Repository.create(MemoryStorage(), generation=generation)
     with repository.transaction("main", message="some") as store:
         for name in ("air", "rain/day", "rain/night"):
             zarr.create_array(store, name=name, shape=(1,), dtype="i4")
     session = repository.readonly_session("main")
     for path, there in (
-        ("/ari", "/ contains air, rain"),
+        ("/ari", r"did you mean /air\?"),
+        ("/rain/dya/x", r"did you mean /rain/day\?"),
+        ("/snow", "/ contains air, rain"),
         ("/rain/dusk", "/rain contains day, night"),
     ):
         with pytest.raises(NodeNotFoundError, match=there):

@@ -6,12 +6,13 @@ import pickle
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icefloe.model.chunk_payload import VirtualChunkRef
 from icefloe.model.manifest import ArrayManifest, ChunkPayloads
-from icefloe.transaction import overlay
+from icefloe.transaction import chunk_changes, overlay
 from icefloe.transaction.chunk_changes import UNCHANGED, ChunkChanges
 from icefloe.transaction.row_order import compute_row_keys, find_common_rows
 from support.format_strategies import PAYLOADS
@@ -172,9 +173,15 @@ _STEPS = st.sampled_from(["set", "set", "delete", "add", "columns", "copy", "pic
 
 
 @_CASES
-@given(st.data(), _RANKS)
-def test_chunk_changes(data: st.DataObject, ndim: int) -> None:
+@given(st.data(), _RANKS, st.sampled_from([2, 4096]))
+def test_chunk_changes(data: st.DataObject, ndim: int, max_recent: int) -> None:
     """After any sequence of single and batched changes the last word on each chunk counts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chunk_changes, "_MAX_RECENT", max_recent)
+        check_chunk_changes(data, ndim)
+
+
+def check_chunk_changes(data: st.DataObject, ndim: int) -> None:
     changes, model = ChunkChanges(ndim), dict[Coords, "ChunkPayload | None"]()
     left_behind: list[tuple[ChunkChanges, Changes]] = []
     for _ in range(data.draw(st.integers(0, 25), "steps")):

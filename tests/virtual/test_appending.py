@@ -175,11 +175,12 @@ def test_what_does_not_fit_the_repository(place: Place) -> None:
     assert all(word in both for word in ("float64", "1 x 2", "'m'"))
     text = other(first=-2)
     assert (
-        "goes from -2 to -1, which does not continue the steps of the repository (0 to 3)" in text
+        "goes from 2019-12-30 to 2019-12-31, which does not continue the steps of the repository "
+        "(2020-01-01 to 2020-01-04)" in text
     )
-    assert "time: overlaps the repository from 2 on, but" in other(times=np.array([2, 4]))
-    assert "time: has 2, which the repository has too" in other(times=np.array([3, 2]))
-    assert "time: has 3, which the repository has too" in other(times=np.array([7, 3]))
+    assert "time: overlaps the repository from 2020-01-03 on, but" in other(times=np.array([2, 4]))
+    assert "time: has 2020-01-03, which the repository has too" in other(times=np.array([3, 2]))
+    assert "time: has 2020-01-04, which the repository has too" in other(times=np.array([7, 3]))
     assert "not integers in the repository's units 'days since" in other(
         units="hours since 2020-01-05 06:00"
     )

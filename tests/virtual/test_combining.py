@@ -17,7 +17,12 @@ from hypothesis import strategies as st
 
 from icefloe.errors import ErrorKind, FilesDisagreeError, InvalidInputError
 from icefloe.virtual import LoadedArray, VirtualArray, combine, parse
-from icefloe.virtual.cf_time import convert_times, parse_time_units, reconcile_units
+from icefloe.virtual.cf_time import (
+    convert_times,
+    format_coordinate,
+    parse_time_units,
+    reconcile_units,
+)
 from support.generations import OLDER
 from support.netcdf_archives import (
     Place,
@@ -275,10 +280,10 @@ def test_lengths_and_values_of_other_coordinates(tmp_path: Path) -> None:
 def test_overlapping_and_unsorted_times(tmp_path: Path) -> None:
     """Errors name the files and their ranges."""
     text = only(disagreements(pair(tmp_path, first=1)), "time", "overlap")
-    assert text.startswith("goes from 1 to 2, and overlaps 0 to 1 of file://")
+    assert text.startswith("goes from 2020-01-02 to 2020-01-03, and overlaps 2020-01-01 to ")
     later = [write_simple(tmp_path / "a.nc", first=8), write_simple(tmp_path / "b.nc", first=2)]
     text = only(disagreements(later), "time", "order")
-    assert "goes from 2 to 3, before 8 to 9 of file://" in text
+    assert "goes from 2020-01-03 to 2020-01-04, before 2020-01-09 to 2020-01-10 of file://" in text
     assert "order='coordinates'" in text
     time = combine([parse(path) for path in later], "time", order="coordinates").arrays["time"]
     assert isinstance(time, LoadedArray)
@@ -553,3 +558,30 @@ def test_zones_and_ways_to_write_a_reference() -> None:
         if units
     }
     assert len(found) == 1
+
+
+@given(
+    value=st.integers(-400_000, 400_000),
+    unit=st.sampled_from(["days", "hours", "seconds"]),
+    calendar=st.sampled_from(
+        ["standard", "proleptic_gregorian", "julian", "noleap", "all_leap", "360_day"]
+    ),
+)
+def test_messages_show_dates(value: int, unit: str, calendar: str) -> None:
+    """In every calendar whose dates can be computed; otherwise the value with its units."""
+    units = f"{unit} since 2000-02-28 06:00"
+    text = format_coordinate(np.int64(value), {"units": units, "calendar": calendar})
+    found = cftime.num2date(value, units, calendar, only_use_cftime_datetimes=True)
+    is_julian = calendar == "standard" and (found.year, found.month, found.day) < (1582, 10, 15)
+    if calendar == "julian" or is_julian or not 1 <= found.year <= 9999:
+        assert text in {f"{value} {units}", str(found)[:10]}
+    else:
+        assert text == str(found).removesuffix(" 00:00:00")
+
+
+def test_messages_show_other_values_as_they_are() -> None:
+    assert format_coordinate(np.float32(1.5), {"units": "K"}) == "1.5"
+    assert format_coordinate(np.float64("nan"), {"units": "days since 2000-01-01"}) == "nan"
+    times = {"units": "days since 2000-01-01", "calendar": "noleap"}
+    assert format_coordinate(np.float64(59.5), times) == "2000-03-01 12:00:00"
+    assert format_coordinate(np.str_("a"), times) == "a"

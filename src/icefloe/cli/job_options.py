@@ -15,16 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from icefloe.cli.arguments import AsJson, Master, Remote, execution_option
-from icefloe.cli.job_runner import Engine, run_job
+from icefloe.cli.job_runner import Engine, PhaseDisplay, run_job
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pyspark.sql import SparkSession
-
     from icefloe.pipeline import Plan, Report
     from icefloe.repository import Repository
-    from icefloe.spark.engine.progress import Progress
+    from icefloe.spark.engine.deferred_session import DeferredSession
 
 commands = typer.Typer(rich_markup_mode="rich")
 
@@ -95,26 +93,53 @@ class JobOptions:
         commit = CommitOptions(
             branch=self.branch, transaction_id=self.transaction_id, message=self.message
         )
-        self._run(job_name, *arguments, commit_options=commit, **options)
+        repository: Repository = arguments[0]
+        tip = repository.lookup_branch(self.branch)
+
+        def describe_interruption() -> str:
+            if repository.lookup_branch(self.branch) == tip:
+                return (
+                    f"{job_name}: interrupted, nothing was committed: run the same command again "
+                    "to start over"
+                )
+            return (
+                f"{job_name}: interrupted, but {self.branch} has a new commit: check with icefloe "
+                f"history {repository.storage.url} whether this job made it"
+            )
+
+        self._run(
+            job_name, *arguments, describe=describe_interruption, commit_options=commit, **options
+        )
 
     def run_export(self, job_name: str, *arguments: Any, **options: Any) -> None:
         """Run a job that does not commit, and print its report."""
-        self._run(job_name, *arguments, **options)
+        text = f"{job_name}: interrupted: run the same command again, with an empty target"
+        self._run(job_name, *arguments, describe=lambda: text, **options)
 
-    def _run(self, job_name: str, *arguments: Any, **options: Any) -> None:
+    def _run(
+        self, job_name: str, *arguments: Any, describe: Callable[[], str], **options: Any
+    ) -> None:
         """Run a job and print its report, or its plan if this is a dry run."""
         from icefloe import pipeline  # noqa: PLC0415 - imports zarr
 
         task_bytes = parse_size(str(self.task_bytes))
 
-        def start(spark: SparkSession | None, progress: Progress) -> Plan | Report:
+        def start(spark: DeferredSession | None, display: PhaseDisplay) -> Plan | Report:
             run = pipeline.RunOptions(
-                task_bytes=task_bytes, dry_run=self.dry_run, progress=progress
+                task_bytes=task_bytes,
+                dry_run=self.dry_run,
+                progress=display,
+                on_phase=display.enter_phase,
             )
             function: Callable[..., Plan | Report] = getattr(pipeline, job_name)
             return function(spark, *arguments, run_options=run, **options)
 
-        run_job(Engine(self.master, self.remote, use_spark=self.spark), start, as_json=self.as_json)
+        run_job(
+            Engine(self.master, self.remote, use_spark=self.spark),
+            start,
+            as_json=self.as_json,
+            describe_interruption=describe,
+        )
 
 
 def _list_parameters(

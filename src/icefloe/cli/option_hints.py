@@ -23,6 +23,9 @@ _LIST_OPTIONS: Final = {
     "drop_variables": "--drop",
     "variables": "--variable",
 }
+_NAMES: Final = re.compile(r"(?<![\w/.])(task_bytes|max_chunks|transaction_id|partition_by)\b(?!=)")
+"""Parameters that messages name without a value."""
+
 _LIST: Final = re.compile(rf"\b({'|'.join(_LIST_OPTIONS)})=(\[.*?\]|\{{.*?\}}|'.*?')")
 
 
@@ -30,6 +33,7 @@ def suggest_options(message: str) -> str:
     """Replace Python arguments in an error message by the equivalent options."""
     for argument, option in _OPTIONS.items():
         message = message.replace(argument, option)
+    message = _NAMES.sub(lambda match: f"--{match[0].replace('_', '-')}", message)
     return _LIST.sub(_format_list, message)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
@@ -13,6 +14,8 @@ from icefloe.cli.arguments import Containers, Group, Ref, RepositoryArgument, js
 from icefloe.cli.job_options import JobOptions, commands, job_command
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from icefloe.repository import Repository
 
 __all__ = ["commands"]
@@ -136,16 +139,19 @@ def virtualize(
     """Create a virtual dataset from many files, without copying chunks."""
     files = _list_sources(sources, table)
     creation = _make_creation_options(create, spec_version, generation)
-    job.run(
-        "virtualize",
-        _open_or_create(job, repository, files, containers=containers, referred=files, **creation),
-        files,
-        dims=dims,
-        group=group,
-        order=order and order.value,
-        on_error=on_error.value,
-        parse_options=_make_parse_options(drop),
-    )
+    with _open_or_create(
+        job, repository, files, containers=containers, referred=files, **creation
+    ) as opened:
+        job.run(
+            "virtualize",
+            opened,
+            files,
+            dims=dims,
+            group=group,
+            order=order and order.value,
+            on_error=on_error.value,
+            parse_options=_make_parse_options(drop),
+        )
 
 
 @job_command(
@@ -184,22 +190,23 @@ def ingest(
     """Copy many files into the repository as one dataset, in chosen chunks."""
     files = _list_sources(sources, table)
     creation = _make_creation_options(create, spec_version, generation)
-    job.run(
-        "ingest",
-        _open_or_create(job, repository, files, sources=files, **creation),
-        files,
-        dims=dims,
-        group=group,
-        chunks=chunks,
-        shards=shards,
-        codecs=codecs,
-        unpack=unpack,
-        dtype=dtype,
-        pack=pack,
-        order=order and order.value,
-        on_error=on_error.value,
-        parse_options=_make_parse_options(drop),
-    )
+    with _open_or_create(job, repository, files, sources=files, **creation) as opened:
+        job.run(
+            "ingest",
+            opened,
+            files,
+            dims=dims,
+            group=group,
+            chunks=chunks,
+            shards=shards,
+            codecs=codecs,
+            unpack=unpack,
+            dtype=dtype,
+            pack=pack,
+            order=order and order.value,
+            on_error=on_error.value,
+            parse_options=_make_parse_options(drop),
+        )
 
 
 @job_command(
@@ -531,16 +538,20 @@ def _make_creation_options(
     }
 
 
+@contextmanager
 def _open_or_create(
     job: JobOptions, url: str, files: list[str], *, create: bool, **options: Any
-) -> Repository:
+) -> Iterator[Repository]:
+    """Open or create a repository; delete it again if it is new and the job fails."""
     from icefloe.pipeline.files.source_files import find_sources  # noqa: PLC0415
+    from icefloe.pipeline.opening import deleting_if_failed  # noqa: PLC0415
 
     if create and not job.dry_run:
         # A pattern without matches fails before the repository is created and Spark is started.
         preview = replace(job, dry_run=True).open(url, create=True, **options)
         find_sources(files, preview.readonly_session("main"))
-    return job.open(url, create=create, **options)
+    with deleting_if_failed(url):
+        yield job.open(url, create=create, **options)
 
 
 def _list_sources(sources: list[str] | None, table: str | None) -> list[str]:

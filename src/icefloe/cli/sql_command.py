@@ -61,7 +61,7 @@ def sql(
     scope = {"group": group, "variables": variables or None, "sel": sel}
     with (
         show_progress() as progress,
-        Engine(master, remote, use_spark=True).open_session() as spark,
+        Engine(master, remote, use_spark=True).open_session(progress.enter_phase) as spark,
     ):
         assert spark is not None  # noqa: S101 - because use_spark=True
         names, rows = run_query(spark, session, query, limit=limit + 1, progress=progress, **scope)

@@ -1,4 +1,4 @@
-"""Opens repositories by URL for jobs, with containers for the files that they read.
+"""Opens the repositories that jobs are given, with containers for the files that they read.
 
 A container describes how to reach the files below a URL prefix; here it is derived from the prefix
 and the environment. Containers for files to copy are temporary. Containers for virtual chunks must
@@ -9,14 +9,24 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from icefloe.containers.container_table import ContainerTable
-from icefloe.errors import ErrorKind, InvalidInputError, RepositoryNotFoundError
+from icefloe.errors import (
+    ErrorKind,
+    IcefloeError,
+    InvalidInputError,
+    OutcomeUnknownError,
+    RepositoryNotFoundError,
+)
 from icefloe.model.config import RepositoryConfig
 from icefloe.model.containers import ObjectStoreConfig, S3Options, VirtualChunkContainer
+from icefloe.pipeline.argument_errors import argument_error
 from icefloe.repository import Repository
+from icefloe.spark.engine.deferred_session import DeferredSession
 from icefloe.storage import (
     AzureCredentials,
     Credentials,
@@ -29,10 +39,13 @@ from icefloe.storage.forwarding import ForwardingStorage
 from icefloe.storage.urls import redact_url, require_no_secrets, require_shareable, split_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from icefloe.model.containers import AnyObjectStoreConfig
-    from icefloe.storage import AnyCredential
+    from icefloe.storage import AnyCredential, Storage
+
+RepositoryOrPlace: TypeAlias = "Repository | str | os.PathLike[str]"
+"""The repository of a job, or its directory or URL."""
 
 _WILDCARD: Final = re.compile(r"[*?\[]")
 _REFERENCE_SUFFIXES: Final = (".json", ".parquet", ".parq")
@@ -103,12 +116,134 @@ def open_repository(
         repository = Repository.open(storage, config, credentials)
         if added and not dry_run:
             repository.save_config()
-    folders = list(dict.fromkeys(map(make_source_prefix, sources)))
-    if config.virtual_chunk_containers is None and not any(map(_is_local, folders)):
-        return repository  # covered by the default containers
+    return cover_sources(repository, sources)
+
+
+@contextmanager
+def deleting_if_failed(place: str | os.PathLike[str]) -> Iterator[None]:
+    """Delete the repository at a place again if it is created in this context, which then fails.
+
+    Not if it has a commit, or if the outcome of a commit is unknown, because the commit may still
+    become visible. For the same reason, not after Ctrl-C.
+    """
+    storage = storage_from_url(os.fspath(place))
+    folder = storage.url.removeprefix("file://") if storage.url.startswith("file://") else None
+    had_folder = folder is not None and os.path.isdir(folder)  # noqa: PTH112
+    is_new = not Repository.exists(storage)
+    try:
+        yield
+    except Exception as error:
+        if is_new and not _is_outcome_unknown(error):
+            with suppress(IcefloeError, OSError):
+                _delete_unused(storage)
+                if folder is not None:
+                    _delete_empty_folders(folder, keep=had_folder)
+        raise
+
+
+def _is_outcome_unknown(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, OutcomeUnknownError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _delete_unused(storage: Storage) -> None:
+    """Delete a repository without commits, whose root was empty when it was created."""
+    repository = Repository.open(storage)
+    commits = list(islice(repository.ancestry(branch="main"), 2))
+    if len(commits) == 1 and repository.list_branches() == {"main"} and not repository.list_tags():
+        storage.delete_many([info.key for info in storage.list()])
+
+
+def _delete_empty_folders(folder: str, *, keep: bool) -> None:
+    for path, _, _ in os.walk(folder, topdown=False):
+        if path != folder or not keep:
+            with suppress(OSError):
+                os.rmdir(path)  # noqa: PTH106 - removes only empty ones
+
+
+def require_repository(spark: Any, repository: Any, sources: Any = None) -> Repository:
+    """Return the repository that a job was given, opened if it is a directory or a URL.
+
+    Raises `InvalidInputError` if arguments are swapped.
+    """
+    order = "(spark, repository, …)" if sources is None else "(spark, repository, sources, …)"
+    expected = f"the arguments are {order}, where spark is a Spark session or None"
+    is_session = isinstance(spark, DeferredSession) or hasattr(spark, "createDataFrame")
+    if spark is not None and not is_session:
+        raise argument_error(
+            f"the first argument is {_describe(spark)}, not a Spark session: {expected}"
+        )
+    if isinstance(sources, Repository):
+        raise argument_error(f"sources is a repository: {expected}")
+    if isinstance(repository, Repository):
+        return repository
+    if not isinstance(repository, str | os.PathLike):
+        raise argument_error(
+            f"repository is {_describe(repository)}, not a repository, a directory or a URL: "
+            f"{expected}"
+        )
+    try:
+        return open_repository(repository)
+    except RepositoryNotFoundError as error:
+        if isinstance(sources, str | os.PathLike) and _is_repository(sources):
+            raise argument_error(
+                f"sources, {os.fspath(sources)}, is a repository, but {os.fspath(repository)} is "
+                f"not: {expected}"
+            ) from error
+        raise RepositoryNotFoundError(
+            f"there is no repository at {os.fspath(repository)}: check the path, or create one "
+            "with icefloe.pipeline.open_repository(…, create=True)",
+            kind=ErrorKind.REPOSITORY_NOT_FOUND,
+        ) from error
+
+
+def _describe(value: Any) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+def _is_repository(place: str | os.PathLike[str]) -> bool:
+    try:
+        return Repository.exists(storage_from_url(os.fspath(place)))
+    except IcefloeError:
+        return False
+
+
+def cover_sources(repository: Repository, sources: Iterable[str | os.PathLike[str]]) -> Repository:
+    """Return a repository that may read files to copy; its containers for them are not saved.
+
+    Naming a file authorizes a container that reads it from where its URL says. A container of the
+    repository with another endpoint, which would receive requests signed by the user, still needs
+    authorization.
+    """
+    config = repository.config
+    folders = dict.fromkeys(map(make_source_prefix, sources))
+    authorized = repository.authorized_virtual_container_prefixes
+    containers = repository.list_virtual_chunk_containers()
+    table = ContainerTable(access.container for access in containers)
+    defaults = {access.container.url_prefix for access in containers if access.is_default}
+    credentials: dict[str, AnyCredential] = {}
     for folder in folders:
-        _add_container(config, folder)
-    return repository.reopen(config, {**_get_credentials(config, folders), **credentials})
+        container = _find_in(table, folder)
+        if container is not None and container.url_prefix in authorized:
+            continue
+        added = create_container(folder)
+        if container is None or container.url_prefix in defaults:
+            config.set_virtual_chunk_container(added)
+            container = added
+        if container.target_prefix is None and _get_endpoint(container) == _get_endpoint(added):
+            credentials[container.url_prefix] = _make_credential(container.store)
+    if not credentials:
+        return repository
+    known = repository._connection.credentials or {}  # noqa: SLF001 - same package
+    return repository.reopen(config, {**credentials, **known})
+
+
+def _get_endpoint(container: VirtualChunkContainer) -> str | None:
+    options = getattr(container.store, "options", None)
+    return options.endpoint_url if isinstance(options, S3Options) else None
 
 
 class _PlannedStorage(ForwardingStorage):
@@ -133,17 +268,21 @@ def make_container_prefix(container: str | os.PathLike[str]) -> str:
 
 
 def make_source_prefix(source: str | os.PathLike[str]) -> str:
+    """Return the prefix of a container for a file or pattern: the directory, bucket or server."""
+    folder = _make_folder_prefix(source)
+    scheme, _, path = folder.partition("://")
+    # The whole bucket or server, because expanding a pattern lists it.
+    return folder if scheme == "file" else f"{scheme}://{path.partition('/')[0]}/"
+
+
+def _make_folder_prefix(source: str | os.PathLike[str]) -> str:
     """Return the URL prefix of the directory of a file or pattern."""
     url = os.fspath(source)
     if "://" not in url:
         url = os.path.abspath(url)  # noqa: PTH100 - Path normalizes differently
     wildcard = _WILDCARD.search(url)
     folder = (url if wildcard is None else url[: wildcard.start()]).rpartition("/")[0]
-    if "://" not in url:
-        return make_container_prefix(folder or "/")
-    scheme, _, path = folder.partition("://")
-    # The whole bucket or server, because expanding a pattern lists it.
-    return f"{folder}/" if scheme == "file" else f"{scheme}://{path.partition('/')[0]}/"
+    return f"{folder}/" if "://" in url else make_container_prefix(folder or "/")
 
 
 def create_container(prefix: str) -> VirtualChunkContainer:
@@ -187,14 +326,10 @@ def _make_store_config(prefix: str) -> AnyObjectStoreConfig:
             )
 
 
-def _is_local(prefix: str) -> bool:
-    return prefix.startswith("file://")
-
-
 def _require_covered(config: RepositoryConfig, sources: Iterable[str | os.PathLike[str]]) -> None:
     # Reference files refer to files in other directories.
     files = [source for source in sources if not os.fspath(source).endswith(_REFERENCE_SUFFIXES)]
-    folders = dict.fromkeys(map(make_source_prefix, files))
+    folders = dict.fromkeys(map(_make_folder_prefix, files))
     defaults = config.effective_default_virtual_chunk_containers
     missing = [
         folder
@@ -219,7 +354,10 @@ def _add_container(config: RepositoryConfig, prefix: str) -> bool:
 
 
 def _find_container(config: RepositoryConfig, prefix: str) -> VirtualChunkContainer | None:
-    table = ContainerTable((config.virtual_chunk_containers or {}).values())
+    return _find_in(ContainerTable((config.virtual_chunk_containers or {}).values()), prefix)
+
+
+def _find_in(table: ContainerTable, prefix: str) -> VirtualChunkContainer | None:
     try:
         return table.find(f"{prefix.rstrip('/')}/any").container.config
     except InvalidInputError:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 from icefloe.pipeline.argument_errors import argument_error, setting_error
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from icefloe.spark.engine.progress import Progress
 
@@ -31,11 +31,14 @@ class RunOptions:
         Whether to return the plan and write nothing.
     progress
         Called as ``progress(done, total)``, in tasks.
+    on_phase
+        Called with the name of each phase when it starts, such as ``"reading headers"``.
     """
 
     task_bytes: int = DEFAULT_TASK_BYTES
     dry_run: bool = False
     progress: Progress | None = None
+    on_phase: Callable[[str], None] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "task_bytes", int(self.task_bytes))  # accepts 1e9
@@ -87,6 +90,7 @@ class RunKeywords(TypedDict, total=False):
     task_bytes: int
     dry_run: bool
     progress: Progress | None
+    on_phase: Callable[[str], None] | None
 
 
 class JobKeywords(RunKeywords, total=False):

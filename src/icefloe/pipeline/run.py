@@ -11,27 +11,38 @@ from __future__ import annotations
 import logging
 import time
 import warnings
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from icefloe.conflicts import BasicConflictSolver, ConflictSolver, VersionSelection
-from icefloe.errors import ErrorKind, RebaseFailedError, SessionStateError
+from icefloe.errors import (
+    ErrorKind,
+    ReadOnlyError,
+    RebaseFailedError,
+    SessionStateError,
+    StorageError,
+)
+from icefloe.pipeline.opening import require_repository
 from icefloe.pipeline.report import Failure, JobFailedError, Plan, Report
 from icefloe.session import ForkSession, Session, contents
 from icefloe.session.commit_policy import NO_POLICY, CommitPolicy
 from icefloe.session.exactly_once import CommitResult, JobId, commit_once, find_commit
 from icefloe.session.parallel_write import ChangeSet, ForkPoint, finish_task, make_scratch_fork
+from icefloe.spark.engine.deferred_session import DeferredSession
 from icefloe.spark.engine.packing import enable_packing
 from icefloe.spark.engine.tasks import Outcome, format_error, get_parallelism, run_tasks
+from icefloe.spark.engine.worker_errors import find_setup_problem
 from icefloe.store.open_array import open_array
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import zarr
     from pyspark.sql import SparkSession
 
     from icefloe.model.ids import SnapshotId
+    from icefloe.pipeline.opening import RepositoryOrPlace
     from icefloe.pipeline.options import JobOptions
     from icefloe.repository import Repository
 
@@ -63,6 +74,24 @@ REMEDY: Final = "fix the cause and run the job again"
 _REMEDY_FOR_SPARK: Final = (
     f"{REMEDY}; if workers were killed, they may have run out of memory: lower task_bytes"
 )
+
+
+_REMEDY_FOR_STORAGE: Final = (
+    "check the permissions and the free space of the repository, and run the job again"
+)
+
+
+class RepositoryWriteError(Exception):
+    """A task failed to write to the repository: the whole job fails, whatever it read."""
+
+
+@contextmanager
+def writing_repository() -> Iterator[None]:
+    """Raise storage errors as `RepositoryWriteError`, because sources do not cause them."""
+    try:
+        yield
+    except (StorageError, ReadOnlyError, OSError) as error:
+        raise RepositoryWriteError(format_error(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +144,25 @@ class _TaskResult(NamedTuple):
     left_out: dict[str, str]
 
 
+class _FailedWrite(NamedTuple):
+    """The result of a task that raised `RepositoryWriteError`."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _CatchFailedWrite(Generic[T, R]):
+    """Calls ``work``, and returns a failed write instead of raising it."""
+
+    work: Callable[[T], R]
+
+    def __call__(self, task: T) -> R | _FailedWrite:
+        try:
+            return self.work(task)
+        except RepositoryWriteError as error:
+            return _FailedWrite(str(error))
+
+
 @dataclass(slots=True)
 class JobRun:
     """A running job, which commits ``session``; ``identity`` makes the commit idempotent.
@@ -123,7 +171,7 @@ class JobRun:
     """
 
     name: str
-    spark: SparkSession | None
+    spark: SparkSession | DeferredSession | None
     repository: Repository
     session: Session
     options: JobOptions
@@ -134,10 +182,14 @@ class JobRun:
 
     @classmethod
     def start(
-        cls, name: str, spark: SparkSession | None, repository: Repository, options: JobOptions
+        cls,
+        name: str,
+        spark: SparkSession | DeferredSession | None,
+        repository: RepositoryOrPlace,
+        options: JobOptions,
     ) -> JobRun:
         """Open a session at the tip of the branch, without writing."""
-        repository = enable_packing(repository)
+        repository = enable_packing(require_repository(spark, repository))
         commit = options.commit
         session = repository.writable_session(commit.branch)
         identity = None if commit.transaction_id is None else JobId(commit.transaction_id)
@@ -168,6 +220,17 @@ class JobRun:
     def fork_scratch(self) -> ForkSession:
         """Create a session for intermediate data, which is never committed."""
         return make_scratch_fork(self.session)
+
+    def enter_phase(self, name: str) -> None:
+        """Report that a phase of tasks starts, after starting a deferred session."""
+        if isinstance(self.spark, DeferredSession):
+            self.spark.get()
+        self._report_phase(name)
+
+    def _report_phase(self, name: str) -> None:
+        _LOGGER.debug("%s: %s", self.name, name)
+        if self.options.run.on_phase is not None:
+            self.options.run.on_phase(name)
 
     # -- planning
 
@@ -216,7 +279,12 @@ class JobRun:
     # -- work
 
     def write_units(
-        self, session: Session, units: Sequence[WorkUnit], work: Callable[[TaskWriter, Any], None]
+        self,
+        session: Session,
+        units: Sequence[WorkUnit],
+        work: Callable[[TaskWriter, Any], None],
+        *,
+        phase: str = "copying",
     ) -> list[Failure]:
         """Write units on executors and merge the changes; return the sources that were left out.
 
@@ -227,6 +295,7 @@ class JobRun:
         tasks = self.group_units(units)
         if not tasks:
             return []
+        self.enter_phase(phase)
         point = ForkPoint.of(session)
         results: list[_TaskResult] = self.run_tasks(tasks, _make_write_task(point, work))
         point.merge(session, (result.changes for result in results))
@@ -251,18 +320,33 @@ class JobRun:
         return results
 
     def run_stage(self, tasks: Sequence[T], work: Callable[[T], R]) -> list[Outcome[R]]:
-        """Run tasks on executors and return their outcomes."""
+        """Run tasks on executors and return their outcomes.
+
+        Raises `JobFailedError` if a task could not write to the repository.
+        """
         started = time.monotonic()
+        caught = _CatchFailedWrite(work)
         try:
-            outcomes = run_tasks(self.spark, tasks, work, progress=self.options.run.progress)
+            results = run_tasks(self.spark, tasks, caught, progress=self.options.run.progress)
         except Exception as error:
             if not type(error).__module__.startswith(("pyspark", "py4j")):
                 raise
-            # Errors of tasks are outcomes; Spark raises if a worker dies repeatedly.
-            reason = Failure("Spark", str(error).strip())
-            raise JobFailedError(self.name, [reason], remedy=_REMEDY_FOR_SPARK) from error
+            # Errors of tasks are outcomes; Spark raises if a worker cannot start, or dies again.
+            problem = find_setup_problem(error)
+            failure = Failure("Spark", problem or str(error).strip())
+            remedy = REMEDY if problem else _REMEDY_FOR_SPARK
+            raise JobFailedError(self.name, [failure], remedy=remedy) from error
         seconds = time.monotonic() - started
         _LOGGER.info("%s: stage of %d tasks took %.1f s", self.name, len(tasks), seconds)
+        outcomes: list[Outcome[R]] = []
+        for outcome in results:
+            if isinstance(outcome.result, _FailedWrite):
+                failure = Failure(
+                    f"writing to {self.repository.storage.url}", outcome.result.reason
+                )
+                cause = RepositoryWriteError(outcome.result.reason)
+                raise JobFailedError(self.name, [failure], remedy=_REMEDY_FOR_STORAGE) from cause
+            outcomes.append(Outcome(outcome.index, outcome.result, outcome.error))
         return outcomes
 
     # -- commit
@@ -279,6 +363,7 @@ class JobRun:
         for columns in contents.iter_changed_chunks(self.session):
             self.chunks += len(columns)
             self.bytes_written += int(columns.payloads.length.sum())
+        self._report_phase("committing")
         try:
             committed = commit_once(
                 self.repository,
@@ -358,6 +443,8 @@ def run_units(task: tuple[WorkUnit, ...], work: Callable[[Any], None]) -> Failed
                 break
             try:
                 work(unit.value)
+            except RepositoryWriteError:
+                raise
             except Exception as error:  # noqa: BLE001 - reported with all others
                 failures.append(Failure(unit.label, format_error(error)))
     return FailedUnits(tuple(failures)) if failures else None
@@ -372,7 +459,8 @@ def _make_write_task(
         failed = run_units(task, lambda value: work(writer, value))
         if failed is not None:
             return failed
-        return _TaskResult(finish_task(writer.fork), writer.left_out)
+        with writing_repository():
+            return _TaskResult(finish_task(writer.fork), writer.left_out)
 
     return write
 

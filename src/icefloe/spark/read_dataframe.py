@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from icefloe.repository import Repository
 from icefloe.session import Session
+from icefloe.spark.engine.deferred_session import DeferredSession, resolve_session
 from icefloe.spark.engine.progress import is_connect
 from icefloe.spark.option_parsing import encode_options, input_error
 from icefloe.spark.reading.read_options import REPOSITORY_OPTIONS, TABLE_OPTIONS, ReadOptions
 from icefloe.spark.reading.read_plan import plan_read
 from icefloe.spark.reading.repository_options import open_from_options, require_shared_storage
 from icefloe.spark.reading.snapshot_source import SnapshotSource
-from icefloe.spark.spark_versions import to_spark_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def read(
-    spark: SparkSession,
+    spark: SparkSession | DeferredSession,
     repo: Repository | Session | str | os.PathLike[str],
     *,
     variables: Iterable[str] | str | None = None,
@@ -97,6 +97,7 @@ def read(
     if not isinstance(repo, Repository):
         path = os.fspath(repo)
         repo_options = ReadOptions.parse({**settings, "path": path}).repository
+        spark = resolve_session(spark)
         if is_connect(spark):  # the server opens the path, which the client may not be able to
             return spark.read.format("icefloe").options(**settings).load(path)
         repo = open_from_options(repo_options)
@@ -122,7 +123,7 @@ def _pin_session(session: Session, settings: dict[str, str]) -> tuple[dict[str, 
 
 
 def _read_repository(
-    spark: SparkSession, repository: Repository, settings: dict[str, str]
+    spark: SparkSession | DeferredSession, repository: Repository, settings: dict[str, str]
 ) -> DataFrame:
     """Read with `mapInArrow` and a function that closes over the plan and its repository.
 
@@ -144,5 +145,7 @@ def _read_repository(
             for number in batch["id"].to_pylist():
                 yield from plan.read(partitions[number])
 
-    numbers = spark.range(0, num_partitions, 1, max(num_partitions, 1))
+    from icefloe.spark.spark_versions import to_spark_schema  # noqa: PLC0415 - imports PySpark
+
+    numbers = resolve_session(spark).range(0, num_partitions, 1, max(num_partitions, 1))
     return numbers.mapInArrow(icefloe, to_spark_schema(plan.schema))

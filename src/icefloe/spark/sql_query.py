@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.errors import AnalysisException, PySparkException
-
-from icefloe.spark.data_source import register
+from icefloe.spark.engine.deferred_session import DeferredSession, resolve_session
 from icefloe.spark.engine.progress import Progress, run_with_progress
+from icefloe.spark.engine.worker_errors import find_setup_problem, get_cause
 from icefloe.spark.option_parsing import input_error
 from icefloe.spark.read_dataframe import read
 
@@ -20,7 +19,7 @@ _TABLE: Final = "data"
 
 
 def run_query(
-    spark: SparkSession,
+    spark: SparkSession | DeferredSession,
     session: Session,
     query: str,
     *,
@@ -36,13 +35,21 @@ def run_query(
     Raises `InvalidInputError` with Spark's message, without the query plan and the Java stack
     trace.
     """
+    rows = read(spark, session, **read_options)  # raises before a deferred session starts
+    from pyspark.errors import AnalysisException, PySparkException  # noqa: PLC0415 - slow
+
+    from icefloe.spark.data_source import register  # noqa: PLC0415 - imports PySpark
+
+    spark = resolve_session(spark)
     register(spark)
-    read(spark, session, **read_options).createOrReplaceTempView(_TABLE)
+    rows.createOrReplaceTempView(_TABLE)
     try:
         frame = spark.sql(query)
         return frame.columns, run_with_progress(spark, lambda: frame.take(limit), progress)
     except PySparkException as error:
         reason = str(error).partition("JVM stacktrace:")[0].strip()
+        if "Traceback (most recent call last)" in reason:
+            reason = find_setup_problem(error) or get_cause(error)
         if isinstance(error, AnalysisException):
             # Keep only the first line: the rest of the message is Spark's plan.
             reason = reason.partition("\n")[0].rstrip(";")

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from icefloe.model.chunk_payload import ChunkPayload
 
+# Columns take less memory than single changes, and merging forks or committing takes them.
+_MAX_RECENT = 1 << 12
 # Each batch is searched separately until they are merged.
 _MAX_BATCHES = 8
 
@@ -52,6 +54,9 @@ class ChunkChanges:
         """Write one chunk, or delete it with None."""
         self._recent[indices] = payload
         self.revision += 1
+        if len(self._recent) >= _MAX_RECENT:
+            self._batch_recent()
+            self._limit_batches()
 
     def add(self, columns: ArrayManifest) -> None:
         """Write or delete many chunks; rows must be sorted and distinct."""
@@ -60,8 +65,7 @@ class ChunkChanges:
         self._batch_recent()
         self.revision += 1
         self._batches.append(columns)
-        if len(self._batches) > _MAX_BATCHES:
-            self._batches = [stack(self._batches)]
+        self._limit_batches()
 
     def get(self, indices: tuple[int, ...]) -> ChunkPayload | Unchanged | None:
         """Return the change of a chunk: a payload, None if deleted, or `UNCHANGED`."""
@@ -108,6 +112,10 @@ class ChunkChanges:
         self.ndim, columns = state
         self.revision = 0
         self._recent, self._batches = {}, [columns] if len(columns) else []
+
+    def _limit_batches(self) -> None:
+        if len(self._batches) > _MAX_BATCHES:
+            self._batches = [stack(self._batches)]
 
     def _batch_recent(self) -> None:
         """Turn single changes into a batch."""

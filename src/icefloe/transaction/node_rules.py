@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final, Protocol
 
 from icefloe.errors import AlreadyExistsError, ErrorKind, InvalidInputError, SessionStateError
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from icefloe.model.path import Path
 
 _MAX_NAMES: Final = 5
+_MAX_COMPARED: Final = 10_000
+"""Maximum number of names that are compared to find a similar one."""
 
 
 class Hierarchy(Protocol):
@@ -73,9 +76,13 @@ def require_valid_move(nodes: Hierarchy, source: Path, target: Path) -> None:
 
 
 def describe_nearest(nodes: Hierarchy, path: Path) -> str:
-    """Describe the contents of the nearest existing group above a path, for an error."""
+    """Name a similar node in the nearest existing group above a path, or its contents."""
     above = next((path for path in path.ancestors() if nodes.get_node(path) is not None), None)
     names = sorted(nodes.list_children(above)) if above is not None else []
+    if above is not None and len(names) <= _MAX_COMPARED:
+        missing = path.segments[len(above.segments)]
+        if similar := get_close_matches(missing, names, n=1):
+            return f"did you mean {above.child(similar[0])}?"
     more = ", …" if len(names) > _MAX_NAMES else ""
     return f"{above or 'it'} contains {', '.join(names[:_MAX_NAMES]) or 'nothing'}{more}"
 

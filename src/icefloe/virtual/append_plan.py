@@ -15,10 +15,10 @@ from icefloe.model.node import ChunkIndexRange, ManifestExtents
 from icefloe.virtual import stored_group
 from icefloe.virtual.agreement import Disagreement, compare
 from icefloe.virtual.arrays import LoadedArray, VirtualArray, are_arrays_equal, find_coordinate
-from icefloe.virtual.cf_time import convert_times, parse_time_units
+from icefloe.virtual.cf_time import convert_times, format_coordinate, parse_time_units
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -268,7 +268,7 @@ def _cast_exactly(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any] | 
 
 def _place_by_coordinate(stored: AnyArray, new: AnyArray, dim: str) -> tuple[Placement, str | None]:
     if isinstance(stored, LoadedArray) and isinstance(new, LoadedArray):
-        start, num_stored, problem = _place_values(stored.values, new.values)
+        start, num_stored, problem = _place_values(stored.values, new.values, stored.attributes)
         return Placement(dim, start, num_stored, len(new.values)), problem
     return Placement(dim, stored.shape[0], 0, new.shape[0]), (
         "is not loaded, so its steps cannot be compared: parse with loadable_variables that "
@@ -276,8 +276,17 @@ def _place_by_coordinate(stored: AnyArray, new: AnyArray, dim: str) -> tuple[Pla
     )
 
 
-def _place_values(stored: NDArray[Any], new: NDArray[Any]) -> tuple[int, int, str | None]:
-    """Return the start of new coordinates, the number of stored ones, and a problem if any."""
+def _place_values(
+    stored: NDArray[Any], new: NDArray[Any], attributes: Mapping[str, Any]
+) -> tuple[int, int, str | None]:
+    """Return the start of new coordinates, the number of stored ones, and a problem if any.
+
+    ``attributes`` have the units of both.
+    """
+
+    def show(value: Any) -> str:
+        return format_coordinate(value, attributes)
+
     start, num_stored = len(stored), 0
     if not len(stored) or not len(new):
         return start, num_stored, None
@@ -286,12 +295,13 @@ def _place_values(stored: NDArray[Any], new: NDArray[Any]) -> tuple[int, int, st
         start = int(matches[0])
         num_stored = min(len(new), len(stored) - start)
         if not are_arrays_equal(stored[start : start + num_stored], new[:num_stored]):
-            problem = f"overlaps the repository from {new[0]!s} on, but continues differently"
+            problem = f"overlaps the repository from {show(new[0])} on, but continues differently"
             return start, num_stored, f"{problem}: overlapping steps must be the same"
     added = new[num_stored:]
     is_duplicate = np.isin(added, stored)
     if is_duplicate.any():
-        problem = f"has {added[is_duplicate][0]!s}, which the repository has too, after other steps"
+        duplicate = show(added[is_duplicate][0])
+        problem = f"has {duplicate}, which the repository has too, after other steps"
         return start, num_stored, problem
     if len(added) and stored.dtype.kind in "iuf":
         # A single stored step counts as ascending unless several new steps descend: one earlier
@@ -299,8 +309,9 @@ def _place_values(stored: NDArray[Any], new: NDArray[Any]) -> tuple[int, int, st
         descends = added[-1] < added[0] if len(stored) == 1 else stored[-1] < stored[0]
         differences = np.diff(np.concatenate([stored[-1:], added]))
         if not (differences < 0 if descends else differences > 0).all():
-            steps = f"the steps of the repository ({stored[0]!s} to {stored[-1]!s})"
-            problem = f"goes from {added[0]!s} to {added[-1]!s}, which does not continue {steps}"
+            steps = f"the steps of the repository ({show(stored[0])} to {show(stored[-1])})"
+            range_text = f"{show(added[0])} to {show(added[-1])}"
+            problem = f"goes from {range_text}, which does not continue {steps}"
             return start, num_stored, f"{problem}: steps are appended in order"
     return start, num_stored, None
 

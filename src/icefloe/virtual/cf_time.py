@@ -14,6 +14,7 @@ import re
 import struct
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import date
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -128,6 +129,23 @@ def convert_times(values: NDArray[Any], units: TimeUnits, target: TimeUnits) -> 
     return result
 
 
+def format_coordinate(value: Any, attributes: Mapping[str, Any]) -> str:
+    """Format a value of a coordinate for a message: a time as its date, others as they are."""
+    number = value.item() if isinstance(value, np.generic) else value
+    units = parse_time_units(attributes)
+    if units is None or not isinstance(number, int | float) or not math.isfinite(number):
+        return str(number)
+    days, time_ns = divmod(round(number * units.step_ns) + units.epoch_ns, _NANOSECONDS["days"])
+    day = _format_day(days, units.calendar)
+    if day is None:
+        return f"{number} {units.text}"
+    seconds, fraction_ns = divmod(time_ns, 1_000_000_000)
+    text = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    if fraction_ns:
+        text += f".{fraction_ns:09}".rstrip("0")
+    return f"{day} {text}" if time_ns else day
+
+
 def _convert(values: NDArray[Any], units: TimeUnits, target: TimeUnits) -> NDArray[Any] | None:
     offset_ns = units.epoch_ns - target.epoch_ns
     if values.dtype.kind == "f":
@@ -219,6 +237,26 @@ def _count_days(year: int, month: int, day: int, calendar: str) -> int:
         return gregorian
     is_before_reform = (year, month, day) < (1582, 10, 15)
     return julian if calendar == "julian" or is_before_reform else gregorian
+
+
+def _format_day(days: int, calendar: str) -> str | None:
+    """Return the date of a result of `_count_days`; None if Python's calendar does not have it."""
+    if calendar == "360_day":
+        year, rest = divmod(days - 1, 360)
+        return f"{year:04}-{rest // 30 + 1:02}-{rest % 30 + 1:02}"
+    if calendar in {"noleap", "all_leap"}:
+        leap = calendar == "all_leap"
+        year, rest = divmod(days - 1, 365 + leap)
+        lengths = [length + (leap and length == 28) for length in _MONTHS]
+        month = next(month for month in range(12) if rest < sum(lengths[: month + 1]))
+        return f"{year:04}-{month + 1:02}-{rest - sum(lengths[:month]) + 1:02}"
+    ordinal = days - _count_days(1, 1, 1, "proleptic_gregorian") + 1
+    is_gregorian = calendar == "proleptic_gregorian" or (
+        calendar == "standard" and days >= _count_days(1582, 10, 15, calendar)
+    )
+    if not is_gregorian or not 1 <= ordinal <= date.max.toordinal():
+        return None
+    return date.fromordinal(ordinal).isoformat()
 
 
 _REFORM_NS: Final = _count_days(1582, 10, 15, "standard") * _NANOSECONDS["days"]

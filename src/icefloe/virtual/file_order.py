@@ -12,7 +12,7 @@ import numpy as np
 from icefloe.errors import ErrorKind, InvalidInputError
 from icefloe.virtual.agreement import Disagreement, raise_disagreements
 from icefloe.virtual.arrays import LoadedArray, VirtualArray, are_arrays_equal, find_coordinate
-from icefloe.virtual.cf_time import parse_time_units, reconcile_units
+from icefloe.virtual.cf_time import format_coordinate, parse_time_units, reconcile_units
 from icefloe.virtual.contiguous import align_chunk_lengths
 
 if TYPE_CHECKING:
@@ -169,13 +169,20 @@ def _check_coordinate(parts: list[VirtualDataset], path: str) -> Iterator[Disagr
         if not len(before) or not len(after) or (after[0] - before[-1]) * sign > 0:
             continue
         low, high = max(after.min(), before.min()), min(after.max(), before.max())
-        text = f"goes from {after[0].item()} to {after[-1].item()},"
-        other = f"{before[0].item()} to {before[-1].item()} of {parts[number - 1].label}"
+        text = f"goes from {_format_range(parts[number], path)},"
+        other = f"{_format_range(parts[number - 1], path)} of {parts[number - 1].label}"
         if low <= high:
             yield Disagreement(parts[number].label, path, "overlap", f"{text} and overlaps {other}")
         else:
             text += f" before {other}: sort the files, or combine with order='coordinates'"
             yield Disagreement(parts[number].label, path, "order", text)
+
+
+def _format_range(part: VirtualDataset, path: str) -> str:
+    array = part.arrays[path]
+    assert isinstance(array, LoadedArray)  # noqa: S101 - narrows the type: its values were compared
+    ends = (format_coordinate(array.values[index], array.attributes) for index in (0, -1))
+    return " to ".join(ends)
 
 
 def _check_labels(

@@ -96,6 +96,7 @@ def parse(
 def parse_at(
     url: str | os.PathLike[str],
     sources: Sources,
+    dropped: set[str] | None = None,
     *,
     format: str | None = None,  # noqa: A002 - shadows the builtin
     group: str | None = None,
@@ -105,7 +106,10 @@ def parse_at(
     checksum: ChecksumChoice = "auto",
     parser: Callable[..., Any] | None = None,
 ) -> VirtualDataset:
-    """Parse a file as `parse` does, with ``sources`` that several files can share."""
+    """Parse a file as `parse` does, with ``sources`` that several files can share.
+
+    ``dropped`` receives the paths in ``drop_variables`` that the file has.
+    """
     if format is not None:
         sniffing.parse_format(format)  # raises before any I/O
     source = sources.open(url)
@@ -137,6 +141,7 @@ def parse_at(
         loadable_variables=loadable,
         inline_below_bytes=inline_below_bytes,
         checksum=info.checksum(choice),
+        dropped=set() if dropped is None else dropped,
     )
 
     def open_location(location: str) -> OpenSource:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from icefloe.virtual.arrays import VirtualArray
@@ -20,7 +20,7 @@ class ParseRequest:
     """Options of `icefloe.virtual.parse`, as parsers receive them.
 
     Paths have no leading or trailing slash; the root group is ``""``. ``checksum`` is stored with
-    each reference.
+    each reference. ``dropped`` collects the paths in ``drop_variables`` that the file has.
     """
 
     source: SourceFile
@@ -29,6 +29,7 @@ class ParseRequest:
     loadable_variables: frozenset[str] | None = None
     inline_below_bytes: int = 0
     checksum: Checksum | None = None
+    dropped: set[str] = field(default_factory=set, compare=False)
 
     @property
     def url(self) -> str:
@@ -36,8 +37,11 @@ class ParseRequest:
         return self.source.url
 
     def is_dropped(self, path: str) -> bool:
-        """Return whether to drop an array or a group."""
-        return path in self.drop_variables
+        """Return whether to drop an array or a group of the file, and note that it exists."""
+        if path not in self.drop_variables:
+            return False
+        self.dropped.add(path)
+        return True
 
     def is_loadable(self, path: str, dims: Sequence[str | None], size_bytes: int) -> bool:
         """Return whether to load the values of an array; `find_bounds_to_load` adds bounds."""

@@ -13,6 +13,7 @@ import xarray
 import icefloe
 from icefloe.pipeline.jobs.append import append
 from icefloe.pipeline.jobs.ingest import ingest
+from icefloe.pipeline.jobs.rechunk import rechunk
 from icefloe.pipeline.jobs.virtualize import virtualize
 from icefloe.pipeline.opening import open_repository
 from icefloe.pipeline.report import JobFailedError
@@ -94,7 +95,7 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "overlap": (
         with_times(2, 3, 4),
-        r"time: ranges from 2 to 4, and overlaps 0 to 2 of .*part-000",
+        r"time: ranges from 2024-01-03 to 2024-01-05, and overlaps .* 2024-01-03 of .*part-000",
     ),
     "no steps": (lambda path: write_file(path, 3, 0), "time: has no steps"),
     "cut off": (lambda path: path.write_bytes(path.read_bytes()[:5000]), "cut off|truncated"),
@@ -191,3 +192,28 @@ def test_append_names_all_files_that_do_not_match(
     with pytest.raises(JobFailedError) as raised:
         append(None, repository, others)
     assert [failure.source for failure in raised.value.failures] == [p.as_uri() for p in others]
+
+
+def test_names_that_do_not_occur_suggest_the_nearest(
+    job: Any, folder: Path, repository: icefloe.Repository
+) -> None:
+    """Also the names of variables to drop, of which a mistyped one would stay unnoticed."""
+    paths = write_files(folder, 2, more=["snow"])
+
+    def drop(*names: str, **options: Any) -> Any:
+        return job(None, repository, paths, parse_options={"drop_variables": names}, **options)
+
+    for names in (["rian"], ["snow", "rian"]):
+        with pytest.raises(icefloe.InvalidInputError) as refused:
+            drop(*names, on_error="skip")
+        assert str(refused.value) == (
+            "drop_variables=['rian']: no file has such a variable; did you mean 'rain'?"
+        )
+    paths[0].unlink()  # a file that cannot be parsed may have the variable
+    with pytest.raises(JobFailedError, match="there is no such file"):
+        drop("rian")
+    del paths[0]
+    drop("/snow/")
+    assert "snow" not in dataset(repository)
+    with pytest.raises(icefloe.NodeNotFoundError, match=r"; did you mean /rain\?$"):
+        rechunk(None, repository, "/rian", {"time": 1})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -194,6 +195,34 @@ def test_workers_that_die_every_time_fail_the_job(
     with pytest.raises(JobFailedError, match="lower task_bytes"):
         compute(spark, repository, function, "air", {"x": Output("f4")}, probe=False)
     assert len(list(repository.ancestry(branch="main"))) == 2
+
+
+def test_workers_with_another_python_are_named(
+    spark: Any, repository: icefloe.Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the setting to change; the error is not that of unpickling."""
+    write_weather(repository)
+    (tmp_path / "icefloe.py").write_text("import icefloe_is_not_here")
+    without_package = tmp_path / "python"
+    without_package.write_text(
+        f'#!/bin/sh\nPYTHONPATH="{tmp_path}:$PYTHONPATH" exec {sys.executable} "$@"\n'
+    )
+    without_package.chmod(0o755)
+    version = ".".join(map(str, sys.version_info[:2]))
+    cases = [
+        ("pythonVer", "3.1", f"the workers run Python {version}, but"),
+        ("pythonExec", str(tmp_path / "absent"), f"the workers have no Python {tmp_path}/absent"),
+        ("pythonExec", str(without_package), "has no module icefloe_is_not_here: install it there"),
+    ]
+    for name, value, reason in cases:
+        with monkeypatch.context() as patch:
+            patch.setattr(spark.sparkContext, name, value)
+            with pytest.raises(JobFailedError) as failed:
+                rechunk(spark, repository, "air", {"time": 3})
+        (failure,) = failed.value.failures
+        assert reason in failure.reason
+        assert "set PYSPARK_PYTHON, or spark.pyspark.python, to " in failure.reason
+        assert len(failure.reason.splitlines()) == 1
 
 
 def test_rows_in_long_form(spark: Any, repository: icefloe.Repository, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from icefloe.pipeline.arrays.boxes import (
 )
 from icefloe.pipeline.arrays.casting import cast_values
 from icefloe.pipeline.arrays.nodes import create_array
-from icefloe.pipeline.run import JobRun, TaskWriter, WorkUnit
+from icefloe.pipeline.run import JobRun, TaskWriter, WorkUnit, writing_repository
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -171,7 +171,9 @@ def copy_arrays(run: JobRun, copies: Sequence[ArrayCopy], reader: Session) -> No
         for transform in box.transforms:
             values = transform(values)
         target = writer.open_target(box.target)
-        target[box.write] = cast_values(values, target.dtype)
+        cast = cast_values(values, target.dtype)
+        with writing_repository():
+            target[box.write] = cast
 
     units = []
     for copy in copies:
@@ -229,7 +231,9 @@ def _stage_arrays(
 
     def stage_box(writer: TaskWriter, value: tuple[str, str, Box]) -> None:
         source, target, box = value
-        writer.open_target(target)[box] = writer.open_source(reader, source)[box]
+        values = writer.open_source(reader, source)[box]
+        with writing_repository():
+            writer.open_target(target)[box] = values
 
     run.write_units(scratch, units, stage_box)
     return scratch.fork(), stages

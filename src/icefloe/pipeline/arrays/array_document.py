@@ -25,6 +25,7 @@ from icefloe.pipeline.arrays.number_attributes import (
     encode_float_fill,
     read_missing_numbers,
 )
+from icefloe.spark.option_parsing import suggest_name
 
 if TYPE_CHECKING:
     from icefloe.errors import InvalidInputError
@@ -318,10 +319,8 @@ class ArrayDocument:
         if isinstance(spec, Mapping):
             unknown = [name for name in spec if name not in names]
             if unknown:
-                raise self._error(
-                    f"{what}: unknown dimension {unknown[0]!r}; available: "
-                    f"{', '.join(str(name) for name in names) or '(none)'}"
-                )
+                hint = suggest_name(unknown[0], (str(name) for name in names))
+                raise self._error(f"{what}: unknown dimension {unknown[0]!r}; {hint}")
             lengths = [
                 spec.get(name, length) if name is not None else length
                 for name, length in zip(names, current, strict=True)

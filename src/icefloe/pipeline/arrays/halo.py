@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from icefloe.pipeline.argument_errors import array_error
+from icefloe.spark.option_parsing import suggest_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -136,4 +137,5 @@ def _compute_indices(part: slice, margin: Margin, size: int) -> NDArray[np.int64
 
 def _require_known(what: str, name: str, dimensions: Mapping[str, int]) -> None:
     if name not in dimensions:
-        raise array_error(f"{what}: unknown dimension {name!r}; available: {', '.join(dimensions)}")
+        hint = suggest_name(name, dimensions)
+        raise array_error(f"{what}: unknown dimension {name!r}; {hint}")

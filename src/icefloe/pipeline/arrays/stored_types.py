@@ -15,6 +15,7 @@ import numpy as np
 from icefloe.pipeline.argument_errors import array_error
 from icefloe.pipeline.arrays.array_document import CODECS, ArrayDocument
 from icefloe.pipeline.arrays.packed_values import ValueEncoder, unpack_array
+from icefloe.spark.option_parsing import suggest_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -73,7 +74,7 @@ class TypeOptions:
                     )
                 if name not in available:
                     raise array_error(
-                        f"{what}: unknown variable {name!r}; available: {', '.join(available)}"
+                        f"{what}: unknown variable {name!r}; {suggest_name(name, available)}"
                     )
 
     def apply_to(self, name: str, array: ArrayDocument, *, is_data: bool) -> ConvertedArray:

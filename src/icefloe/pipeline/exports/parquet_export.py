@@ -7,7 +7,6 @@ Spark, files are written to a temporary directory that is renamed at the end.
 
 from __future__ import annotations
 
-import re
 import shutil
 import time
 import uuid
@@ -20,7 +19,10 @@ from urllib.parse import unquote
 from icefloe.errors import AlreadyExistsError, ErrorKind, IcefloeError
 from icefloe.pipeline.argument_errors import setting_error
 from icefloe.pipeline.report import Failure, JobFailedError, Plan, Report
+from icefloe.spark.engine.deferred_session import DeferredSession, resolve_session
 from icefloe.spark.engine.progress import Progress, run_with_progress
+from icefloe.spark.engine.worker_errors import find_setup_problem, get_cause
+from icefloe.spark.option_parsing import suggest_name
 from icefloe.storage.urls import redact_url, require_no_secrets, split_url
 
 if TYPE_CHECKING:
@@ -33,15 +35,12 @@ if TYPE_CHECKING:
     from icefloe.session import Session
     from icefloe.spark.reading.rows import RowsPlan
 
-_EXCEPTION_LINE: Final = re.compile(r"(?!SQLSTATE)[A-Za-z_][\w.]*: ")
-"""The last line of a traceback."""
-
 _MAX_DIRECTORIES: Final = 10_000
 _REMEDY: Final = "fix the cause and run the job again"
 
 
 def export_rows(
-    spark: SparkSession | None,
+    spark: SparkSession | DeferredSession | None,
     session: Session,
     target: Any,
     *,
@@ -71,13 +70,14 @@ def export_rows(
     for name in partition_by:
         if name not in columns:
             raise setting_error(
-                f"partition_by: unknown column {name!r}; available: {', '.join(columns)}"
+                f"partition_by: unknown column {name!r}; {suggest_name(name, columns)}"
             )
     if len(set(partition_by)) == len(columns):
         raise setting_error("partition_by names all columns: keep at least one for the files")
     if spark is None:
         _require_free_directory(target)
     else:
+        spark = resolve_session(spark)
         _require_free_target(spark, target)
     if options.dry_run:
         return _plan_export(plan, target, partition_by)
@@ -124,7 +124,7 @@ def _write_with_spark(
             raise
         if _get_error_condition(error) == "PATH_ALREADY_EXISTS":
             raise _already_exists_error(target) from error
-        failure = Failure(target, _get_cause(error))
+        failure = Failure(target, find_setup_problem(error) or get_cause(error))
         raise JobFailedError("export", [failure], remedy=_REMEDY) from error
     return _count_files(spark, target)
 
@@ -267,13 +267,6 @@ def _count_files(spark: SparkSession, target: str) -> tuple[int, int]:
 def _get_error_condition(error: Exception) -> str | None:
     get_condition = getattr(error, "getCondition", None)
     return None if get_condition is None else get_condition()
-
-
-def _get_cause(error: Exception) -> str:
-    """Extract the exception that a worker raised, without the traceback."""
-    lines = str(error).partition("JVM stacktrace")[0].strip().splitlines()
-    exceptions = [line for line in lines if _EXCEPTION_LINE.match(line)]
-    return exceptions[-1] if exceptions else lines[0] if lines else type(error).__name__
 
 
 def _already_exists_error(target: str) -> AlreadyExistsError:

@@ -10,6 +10,7 @@ import numpy as np
 from icefloe.pipeline.report import Failure
 from icefloe.virtual.agreement import Disagreement
 from icefloe.virtual.arrays import LoadedArray, find_coordinate
+from icefloe.virtual.cf_time import format_coordinate
 from icefloe.virtual.combining import find_disagreements
 from icefloe.virtual.file_order import reconcile_values
 
@@ -84,13 +85,19 @@ def find_overlaps(files: Sequence[ParsedFile], dim: str) -> Iterator[Disagreemen
     spans = [(values.min().item(), values.max().item()) for values in coordinates]
     last_index: int | None = None  # of the last file that is kept
     for index in sorted(range(len(files)), key=lambda index: spans[index][::-1]):
-        low, high = spans[index]
-        if last_index is not None and low <= spans[last_index][1]:
-            last_low, last_high = spans[last_index]
-            text = f"ranges from {low} to {high}, and overlaps {last_low} to {last_high} of"
-            yield Disagreement(files[index].url, path, "overlap", f"{text} {files[last_index].url}")
+        if last_index is not None and spans[index][0] <= spans[last_index][1]:
+            other = f"{_format_span(files[last_index], path)} of {files[last_index].url}"
+            text = f"ranges from {_format_span(files[index], path)}, and overlaps {other}"
+            yield Disagreement(files[index].url, path, "overlap", text)
         else:
             last_index = index
+
+
+def _format_span(file: ParsedFile, path: str) -> str:
+    array = file.dataset.arrays[path]
+    assert isinstance(array, LoadedArray)  # noqa: S101 - narrows the type: its values were compared
+    ends = (array.values.min(), array.values.max())
+    return " to ".join(format_coordinate(end, array.attributes) for end in ends)
 
 
 def find_last_file(files: Sequence[ParsedFile], dim: str) -> int:

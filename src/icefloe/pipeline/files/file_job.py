@@ -43,9 +43,10 @@ from icefloe.pipeline.report import (
     format_bytes,
     format_count,
 )
-from icefloe.pipeline.run import JobRun
+from icefloe.pipeline.run import REMEDY, JobRun
 from icefloe.session import Session, contents
 from icefloe.session.commit_policy import NO_POLICY
+from icefloe.spark.option_parsing import suggest_name
 from icefloe.storage.backoff import compute_backoff_s
 from icefloe.storage.urls import redact_url
 from icefloe.virtual.agreement import Disagreement, raise_disagreements
@@ -223,6 +224,7 @@ class FileJob:
             new = self._parse(run, [url for url in urls if url not in parsed])
             staged += (file for file in new.values() if isinstance(file, ParsedFile))
             parsed |= new
+            self._require_dropped([parsed[url] for url in urls])
             late = self._find_late(run.session, [parsed[url] for url in found.new])
             bad: list[Failure] = []
             combine_part = partial(self._combine_part, run, bad)
@@ -254,7 +256,8 @@ class FileJob:
                     for failure in error.failures
                     if failure.source in parsed
                 }
-                if self.files.on_error == "raise" or not damaged:
+                # With a remedy, something else than sources failed.
+                if self.files.on_error == "raise" or error.remedy is not None or not damaged:
                     raise
                 parsed.update(damaged)
                 continue
@@ -376,13 +379,37 @@ class FileJob:
         options = self.files.parse_options
         work = ParseFiles(run.session.connection, options, frozenset(self.files.dims))
         interner = FileInterner()
+        if urls:
+            run.enter_phase("reading headers")
+        failed_tasks: list[Failure] = []
         for task, outcome in zip(tasks, run.run_stage(tasks, work), strict=True):
-            items: Iterable[ParsedFile | Failure] = outcome.result or ()
-            if outcome.error is not None:
-                items = [Failure(url, outcome.error) for url in task]
-            shared = (item if isinstance(item, Failure) else interner.add(item) for item in items)
-            parsed.update(zip(task, shared, strict=True))
+            if outcome.result is None:
+                # Not due to a file: files that cannot be parsed are results.
+                label = f"parsing {format_count(len(task), 'file')} from {task[0]}"
+                failed_tasks.append(Failure(label, outcome.error or ""))
+                continue
+            items = (
+                item if isinstance(item, Failure) else interner.add(item) for item in outcome.result
+            )
+            parsed.update(zip(task, items, strict=True))
+        if failed_tasks:
+            raise JobFailedError(run.name, failed_tasks, remedy=REMEDY)
         return parsed
+
+    def _require_dropped(self, parsed: Sequence[ParsedFile | Failure]) -> None:
+        """Raise unless each name in ``drop_variables`` is a variable or a group of some file."""
+        names = {name.strip("/") for name in self.files.parse_options.get("drop_variables", ())}
+        files = [file for file in parsed if isinstance(file, ParsedFile)]
+        if not names or len(files) < len(parsed):
+            return  # a file that cannot be parsed may have it
+        dropped = frozenset[str]().union(*(file.dropped for file in files))
+        for name in sorted(names - dropped):
+            if not any(name.startswith(f"{parent}/") for parent in dropped):
+                available = {path for file in files for path in file.dataset.arrays}
+                raise argument_error(
+                    f"drop_variables={[name]}: no file has such a variable; "
+                    f"{suggest_name(name, available)}"
+                )
 
     def _find_late(
         self, session: Session, parsed: Iterable[ParsedFile | Failure]

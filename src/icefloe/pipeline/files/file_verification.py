@@ -33,6 +33,7 @@ def find_unreadable_files(
     run: JobRun, tasks: Sequence[tuple[str, ...]], options: Mapping[str, Any]
 ) -> list[Failure]:
     """Read whole files on executors, parsed with ``options``; return those that cannot be read."""
+    run.enter_phase("checking files")
     outcomes = run.run_stage(tasks, VerifyFiles(run.fork_scratch(), dict(options)))
     return [failure for outcome in outcomes for failure in outcome.result or ()]
 
@@ -78,5 +79,6 @@ def _find_unreadable(session: ForkSession, group: str, path: str) -> Iterator[st
             try:
                 array[box]
             except Exception as error:  # noqa: BLE001 - reported with all others
-                yield f"{format_box(path, box)}: {format_error(error)}"
+                problem = format_error(error).replace(f"{group}/", "")  # a temporary group
+                yield f"{format_box(path, box)}: {problem}"
                 return

@@ -20,7 +20,7 @@ from icefloe.pipeline.argument_errors import argument_error
 from icefloe.pipeline.arrays.nodes import parse_path
 from icefloe.pipeline.files.staged_refs import ParsedFile, StagedRefs, load_staged
 from icefloe.pipeline.report import Failure, JobFailedError
-from icefloe.pipeline.run import REMEDY, JobRun, group_by_size
+from icefloe.pipeline.run import REMEDY, JobRun, group_by_size, writing_repository
 from icefloe.session import Session, contents
 from icefloe.session.commit_policy import NO_POLICY, CommitPolicy
 from icefloe.session.parallel_write import adopt_manifests, write_manifest, write_transaction_log
@@ -81,6 +81,7 @@ def build_manifests(
     work = BuildManifests(
         session.connection, {path: target for path, (_, target) in targets.items()}, refs
     )
+    run.enter_phase("writing references")
     built: dict[str, list[AdoptedManifest]] = {path: [] for path in targets}
     failures = []
     for task, outcome in zip(tasks, run.run_stage(tasks, work), strict=True):
@@ -221,9 +222,10 @@ class BuildManifests:
 
     def _write(self, arrays: dict[str, ArrayManifest]) -> dict[str, BuiltManifest]:
         by_id = {self.targets[path].node_id: path for path in arrays}
-        written = write_manifest(
-            self.connection, {node_id: arrays[path] for node_id, path in by_id.items()}
-        )
+        with writing_repository():
+            written = write_manifest(
+                self.connection, {node_id: arrays[path] for node_id, path in by_id.items()}
+            )
         return {
             path: BuiltManifest(written[node_id], len(refs), int(refs.payloads.length.sum()))
             for node_id, path in by_id.items()
@@ -233,7 +235,8 @@ class BuildManifests:
 
 def _write_log(connection: Connection, task: tuple[TransactionLog, AdoptedManifests]) -> None:
     """Worker task: write the transaction log, with the chunks of all built manifests."""
-    write_transaction_log(connection, *task)
+    with writing_repository():
+        write_transaction_log(connection, *task)
 
 
 def _group_slabs(positions: Positions, axes: Mapping[str, int | None]) -> list[list[int]]:

@@ -21,8 +21,10 @@ from icefloe.pipeline.arrays.array_document import CODECS, ArrayDocument
 from icefloe.pipeline.arrays.boxes import Box, find_divisor, format_shape, get_box_bytes, plan_copy
 from icefloe.pipeline.arrays.nodes import parse_path
 from icefloe.pipeline.files.staged_refs import ParsedFile, StagedRefs, load_staged
-from icefloe.pipeline.run import JobRun, TaskWriter, WorkUnit
+from icefloe.pipeline.report import JobFailedError
+from icefloe.pipeline.run import JobRun, TaskWriter, WorkUnit, writing_repository
 from icefloe.session import ForkSession, contents
+from icefloe.spark.engine.tasks import format_error
 from icefloe.store.open_array import open_array
 from icefloe.virtual.arrays import VirtualArray
 from icefloe.virtual.contiguous import align_chunk_lengths
@@ -62,7 +64,7 @@ def copy_mismatched(
     """Copy the values of arrays with mismatched chunks into intermediate arrays.
 
     ``scratch`` has the empty intermediate arrays in ``group``; ``positions`` has the first chunk of
-    each file (by index) in each array.
+    each file (by index) in each array. Raises `JobFailedError` with the files that cannot be read.
     """
     units = [
         unit
@@ -70,13 +72,16 @@ def copy_mismatched(
         for number, first_chunk in first_chunks.items()
         for unit in _plan_units(run, combined.files[number], path, f"{group}/{path}", first_chunk)
     ]
-    run.write_units(scratch, units, _copy_part)
+    unreadable = run.write_units(scratch, units, _copy_part)
+    if unreadable:
+        raise JobFailedError(run.name, unreadable)
 
 
 @dataclass(frozen=True, slots=True)
 class _FilePart:
     """A box of an array in the file at ``position`` of ``staged``, and its target box."""
 
+    url: str
     staged: StagedRefs
     position: int
     path: str
@@ -105,8 +110,9 @@ def _plan_units(
             slice(span.start + chunk * length, span.stop + chunk * length)
             for span, chunk, length in zip(box, first_chunk, stage, strict=True)
         )
-        part = _FilePart(staged, position, path, array.document, box, target, target_box)
-        units.append(WorkUnit(file.url, get_box_bytes(box, array.item_bytes), part))
+        part = _FilePart(file.url, staged, position, path, array.document, box, target, target_box)
+        label = f"{path} of {file.url}"
+        units.append(WorkUnit(label, get_box_bytes(box, array.item_bytes), part))
     return units
 
 
@@ -119,8 +125,13 @@ def _copy_part(writer: TaskWriter, part: _FilePart) -> None:
     path = parse_path(f"/{name}")
     contents.set_metadata(session, path, json.dumps(dict(part.document)).encode())
     contents.set_payloads(session, path, refs.coords, refs.payloads)
-    values = open_array(session.store, name)[part.source_box]
-    writer.open_target(part.target)[part.target_box] = np.asarray(values)
+    try:
+        values = np.asarray(open_array(session.store, name)[part.source_box])
+    except Exception as error:  # noqa: BLE001 - reported with all others
+        writer.left_out.setdefault(part.url, format_error(error))
+        return
+    with writing_repository():
+        writer.open_target(part.target)[part.target_box] = values
 
 
 def _collect_arrays(files: Sequence[ParsedFile], path: str) -> list[VirtualArray]:

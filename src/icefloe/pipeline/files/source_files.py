@@ -69,7 +69,7 @@ def find_versioned_sources(sources: Any, session: Session) -> dict[str, SourceVe
     Matches in an object store have the version that its listing reports; others are None.
     """
     opener = Sources.of(session.connection.virtual)
-    matches = {name: _expand_pattern(name, opener) for name in _list_names(sources)}
+    matches = {name: _expand_pattern(name, opener) for name in list_source_names(sources)}
     if not matches:
         raise argument_error("sources is empty: pass at least one path, URL or pattern")
     unmatched = [name for name, urls in matches.items() if not urls]
@@ -85,7 +85,8 @@ def find_versioned_sources(sources: Any, session: Session) -> dict[str, SourceVe
     return versions
 
 
-def _list_names(sources: Any) -> list[str]:
+def list_source_names(sources: Any) -> list[str]:
+    """Return the paths, URLs and patterns of sources; see `find_sources`."""
     if hasattr(sources, "columns"):
         return _read_names(sources)
     try:

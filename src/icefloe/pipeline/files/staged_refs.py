@@ -29,6 +29,7 @@ from icefloe.model.manifest import ArrayManifest, ChunkPayloads
 from icefloe.pipeline.files.source_versions import SourceVersion, fetch_version
 from icefloe.pipeline.files.static_arrays import StaticDigests
 from icefloe.pipeline.report import Failure
+from icefloe.pipeline.run import writing_repository
 from icefloe.spark.engine.tasks import format_error
 from icefloe.virtual.arrays import AnyArray, VirtualArray
 from icefloe.virtual.parsing import parse_at
@@ -61,7 +62,8 @@ class ParsedFile:
 
     ``staged`` is the object with the references, and the position of the file in it. ``mismatched``
     is the original metadata of arrays that ``dataset`` presents with other chunks; ``digests`` are
-    the digests of static arrays. ``version`` is the version that was parsed.
+    the digests of static arrays, ``dropped`` the dropped variables that the file has. ``version``
+    is the version that was parsed.
     """
 
     dataset: VirtualDataset
@@ -69,6 +71,7 @@ class ParsedFile:
     num_refs: int
     mismatched: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     digests: Mapping[str, bytes] = field(default_factory=dict)
+    dropped: frozenset[str] = frozenset()
     version: SourceVersion | None = None
 
     @property
@@ -112,6 +115,13 @@ class FileInterner:
         return self._values.setdefault(pickle.dumps(key, protocol=5), value)
 
 
+class _Parsed(NamedTuple):
+    dataset: VirtualDataset
+    digests: dict[str, bytes]
+    dropped: frozenset[str]
+    version: SourceVersion | None
+
+
 @dataclass(frozen=True, slots=True)
 class ParseFiles:
     """Worker task: parse files, to be combined along ``dims``, and stage their references."""
@@ -124,15 +134,17 @@ class ParseFiles:
         """Parse files; a file that fails becomes a `Failure`, without affecting the others."""
         sources = Sources.of(self.connection.virtual)
         static = StaticDigests(sources, self.dims)
-        results: list[tuple[VirtualDataset, dict[str, bytes], SourceVersion | None] | Failure] = []
+        results: list[_Parsed | Failure] = []
         for url in urls:
+            dropped: set[str] = set()
             try:
-                parsed = self._parse(url, sources)
+                parsed = self._parse(url, sources, dropped)
                 version = _get_version(parsed, sources)
-                results.append((parsed, static.compute(parsed, url), version))
+                digests = static.compute(parsed, url)
+                results.append(_Parsed(parsed, digests, frozenset(dropped), version))
             except Exception as error:  # noqa: BLE001 - reported with all others
                 results.append(Failure(url, format_error(error).removeprefix(f"{url}: ")))
-        datasets = [result[0] for result in results if not isinstance(result, Failure)]
+        datasets = [result.dataset for result in results if not isinstance(result, Failure)]
         if not datasets:
             return [result for result in results if isinstance(result, Failure)]
         staged = self._stage([_get_refs(dataset) for dataset in datasets])
@@ -143,18 +155,19 @@ class ParseFiles:
             if isinstance(result, Failure)
             else interner.add(
                 ParsedFile(
-                    _with_refs(result[0], lambda array: _make_empty_refs(len(array.shape))),
+                    _with_refs(result.dataset, lambda array: _make_empty_refs(len(array.shape))),
                     (staged, next(numbers)),
-                    result[0].num_refs,
-                    digests=result[1],
-                    version=result[2],
+                    result.dataset.num_refs,
+                    digests=result.digests,
+                    dropped=result.dropped,
+                    version=result.version,
                 )
             )
             for result in results
         ]
 
-    def _parse(self, url: str, sources: Sources) -> VirtualDataset:
-        dataset = parse_at(url, sources, **self.options)
+    def _parse(self, url: str, sources: Sources, dropped: set[str]) -> VirtualDataset:
+        dataset = parse_at(url, sources, dropped, **self.options)
         for refs in _get_refs(dataset).values():
             is_covered = self.connection.virtual.validate_many(refs.payloads.locations)
             if not is_covered.all():
@@ -165,7 +178,8 @@ class ParseFiles:
     def _stage(self, files: list[dict[str, ArrayManifest]]) -> StagedRefs:
         data = zstandard.compress(pickle.dumps(files, protocol=5), 1)
         chunk_id = self.connection.generation.make_id(ChunkId)
-        self.connection.assets.write_chunk(chunk_id, data)
+        with writing_repository():
+            self.connection.assets.write_chunk(chunk_id, data)
         return StagedRefs(ChunkRef(chunk_id, 0, len(data)), _compute_digest(data))
 
 

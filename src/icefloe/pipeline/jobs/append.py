@@ -11,8 +11,10 @@ from icefloe.model.chunk_payload import ChunkKind
 from icefloe.pipeline.arrays.nodes import parse_path, read_arrays
 from icefloe.pipeline.jobs.ingest import ingest
 from icefloe.pipeline.jobs.virtualize import virtualize
+from icefloe.pipeline.opening import RepositoryOrPlace, require_repository
 from icefloe.pipeline.options import CommitOptions, JobKeywords, RunOptions, merge_options
 from icefloe.session import contents
+from icefloe.spark.option_parsing import suggest_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 def append(
     spark: SparkSession | None,
-    repository: Repository,
+    repository: RepositoryOrPlace,
     sources: Any,
     *,
     dim: str = "time",
@@ -48,7 +50,7 @@ def append(
     Parameters
     ----------
     spark, repository
-        Spark session (None runs in-process) and repository.
+        Spark session (None runs in-process) and repository, or its directory or URL.
     dim
         The dimension that grows.
     group
@@ -83,6 +85,7 @@ def append(
         committed.
     """
     options = merge_options(run_options, commit_options, keywords)
+    repository = require_repository(spark, repository, sources)
     if virtual is None:
         virtual = has_virtual_chunks(repository, group, dim, branch=options.commit.branch)
     job = virtualize if virtual else ingest
@@ -117,7 +120,7 @@ def has_virtual_chunks(
         names = {str(name) for array in arrays for name in array.dimension_names if name}
         raise InvalidInputError(
             f"no array in {parse_path(group)} has the dimension {dim!r} to append along; "
-            + (f"available: {', '.join(sorted(names))}" if names else "virtualize or ingest first"),
+            + (suggest_name(dim, names) if names else "virtualize or ingest first"),
             kind=ErrorKind.FILES_DISAGREE,
         )
     for array in growing:

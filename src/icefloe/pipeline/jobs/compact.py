@@ -22,7 +22,13 @@ from icefloe.pipeline.arrays.nodes import parse_path
 from icefloe.pipeline.files.manifest_building import REFS_PER_MANIFEST, require_refs_per_manifest
 from icefloe.pipeline.options import CommitOptions, JobKeywords, RunOptions, merge_options
 from icefloe.pipeline.report import Plan, Report, format_bytes
-from icefloe.pipeline.run import KEEP_CONCURRENT_CHUNKS, JobRun, TaskWriter, WorkUnit
+from icefloe.pipeline.run import (
+    KEEP_CONCURRENT_CHUNKS,
+    JobRun,
+    TaskWriter,
+    WorkUnit,
+    writing_repository,
+)
 from icefloe.session import Session, contents
 from icefloe.session.commit_policy import CommitPolicy
 from icefloe.session.manifest_merging import MergeManifests, MergePlan
@@ -34,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from icefloe.model.snapshot import Snapshot
-    from icefloe.repository import Repository
+    from icefloe.pipeline.opening import RepositoryOrPlace
 
 _UNIT_BYTES: Final = 32_000_000
 _SMALL_FRACTION: Final = 4
@@ -78,7 +84,7 @@ class _WorkPlan:
 
 def compact(
     spark: SparkSession | None,
-    repository: Repository,
+    repository: RepositoryOrPlace,
     *,
     min_live: float = 0.5,
     max_chunks: int = MAX_CHUNKS,
@@ -166,7 +172,8 @@ def _repack(
         for indices, data in fetch_chunks(reader, path, coords[is_new]):
             old = contents.get_payload(reader, node_path, indices)
             if old is not None and old not in new_payloads:
-                contents.set_chunk(fork, node_path, indices, data)
+                with writing_repository():
+                    contents.set_chunk(fork, node_path, indices, data)
                 new = contents.get_payload(fork, node_path, indices)
                 if new is not None:
                     new_payloads[old] = new

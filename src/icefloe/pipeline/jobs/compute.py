@@ -28,13 +28,14 @@ from icefloe.pipeline.arrays.nodes import create_array, parse_path, require_arra
 from icefloe.pipeline.arrays.packed_values import ValueDecoder, find_decoder
 from icefloe.pipeline.options import CommitOptions, JobKeywords, RunOptions, merge_options
 from icefloe.pipeline.report import Plan, Report, format_bytes
-from icefloe.pipeline.run import JobRun, TaskWriter, WorkUnit
+from icefloe.pipeline.run import JobRun, TaskWriter, WorkUnit, writing_repository
 from icefloe.store.open_array import open_array
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from icefloe.repository import Repository
+    from icefloe.pipeline.opening import RepositoryOrPlace
+
 
 _PROBE_ITEMS: Final = 4
 _LOCATION: Final = "location"
@@ -187,7 +188,7 @@ class _Grid:
 
 def compute(
     spark: SparkSession | None,
-    repository: Repository,
+    repository: RepositoryOrPlace,
     function: Callable[..., Any],
     inputs: str | Sequence[str] | Mapping[str, str],
     outputs: str | Sequence[str] | Mapping[str, Output | None],
@@ -206,7 +207,7 @@ def compute(
     Parameters
     ----------
     spark, repository
-        Spark session (None runs in-process) and repository.
+        Spark session (None runs in-process) and repository, or its directory or URL.
     function
         Called with a block of each input by name, and with the `Location` of the block if it has a
         parameter ``location``. Returns the block of the output, with or without the halo; for
@@ -286,9 +287,10 @@ def compute(
         ):
             parts = dict(zip(grid.sizes, box, strict=True))
             selection = tuple(parts.get(name, slice(None)) for name in target.dims)
-            writer.open_target(target.path)[selection] = values
+            with writing_repository():
+                writer.open_target(target.path)[selection] = values
 
-    run.write_units(run.session, units, work)
+    run.write_units(run.session, units, work, phase="computing")
     paths = [target.path for target in targets]
     return run.commit(
         f"computed {', '.join(paths)}",

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from icefloe.maintenance.conversion.chunks import ChunkFiles, CopyBatch, CopyResult
     from icefloe.maintenance.conversion.convert import ReportBatches
     from icefloe.maintenance.progress import Progress
+    from icefloe.spark.engine.deferred_session import DeferredSession
 
 
 def convert_repository(
@@ -36,7 +37,7 @@ def convert_repository(
     to: str,
     branch: str | None = None,
     newest: bool = False,
-    spark: SparkSession | None = None,
+    spark: SparkSession | DeferredSession | None = None,
     dry_run: bool = False,
     task_bytes: int = DEFAULT_BATCH_BYTES,
     progress: Progress | None = None,

@@ -30,10 +30,12 @@ from icefloe.pipeline.arrays.chunk_bytes import fetch_chunks, plan_units
 from icefloe.pipeline.arrays.nodes import parse_path, read_arrays
 from icefloe.pipeline.exports.parquet_export import export_rows
 from icefloe.pipeline.exports.plain_store import open_plain_store
+from icefloe.pipeline.opening import RepositoryOrPlace, require_repository
 from icefloe.pipeline.options import RunKeywords, RunOptions, merge_options
 from icefloe.pipeline.report import JobFailedError, Plan, Report, format_bytes
 from icefloe.pipeline.run import FailedUnits, JobRun, WorkUnit, run_units
 from icefloe.session import Session, contents
+from icefloe.spark.option_parsing import suggest_name
 from icefloe.store.open_array import open_array
 
 if TYPE_CHECKING:
@@ -41,7 +43,6 @@ if TYPE_CHECKING:
     from zarr.abc.store import Store
 
     from icefloe.pipeline.arrays.array_document import ArrayDocument, ChunkSpec
-    from icefloe.repository import Repository
 
 _FORMATS: Final = ("zarr", "parquet")
 _Layout: TypeAlias = "tuple[ChunkSpec | None, ChunkSpec | bool | None, Sequence[Any] | None]"
@@ -84,7 +85,7 @@ class _WorkPlan:
 
 def export(
     spark: SparkSession | None,
-    repository: Repository,
+    repository: RepositoryOrPlace,
     target: str | os.PathLike[str] | Store,
     *,
     format: str = "zarr",  # noqa: A002 - named as in Spark
@@ -107,7 +108,7 @@ def export(
     Parameters
     ----------
     spark, repository
-        Spark session (None runs in-process) and repository.
+        Spark session (None runs in-process) and repository, or its directory or URL.
     target
         An empty directory or URL, or an empty Zarr store that pickles.
     format
@@ -146,6 +147,7 @@ def export(
         target = os.fspath(target)
     if branch is None and tag is None and snapshot_id is None:
         branch = "main"
+    repository = require_repository(spark, repository)
     session = repository.readonly_session(branch, tag=tag, snapshot_id=snapshot_id)
     if format == "parquet":
         if chunks is not None or shards is not None or codecs is not None:
@@ -189,6 +191,7 @@ def _export_zarr(
         )
     export_task = partial(_export_task, run.open_reader(), store)
     try:
+        run.enter_phase("exporting")
         run.run_tasks(run.group_units(work.first), export_task)
         counts = run.run_tasks(run.group_units(work.last), export_task)
     except JobFailedError:
@@ -272,7 +275,7 @@ def _select_arrays(
     for name in variables:
         if name not in names:
             raise InvalidInputError(
-                f"{group} has no array {name!r}; available: {', '.join(sorted(names)) or '(none)'}",
+                f"{group} has no array {name!r}; {suggest_name(name, names)}",
                 kind=ErrorKind.NODE_NOT_FOUND,
             )
     data = [array for array in arrays if parse_path(array.path).name in variables]

@@ -31,11 +31,14 @@ from icefloe.pipeline.files.file_verification import find_unreadable_files
 from icefloe.pipeline.files.manifest_building import build_manifests, take_markers
 from icefloe.pipeline.files.mismatched_chunks import copy_mismatched
 from icefloe.pipeline.files.replacement import Replacement, Span, separate_spans
+from icefloe.pipeline.files.source_files import list_source_names
 from icefloe.pipeline.files.source_record import get_group_attribute, set_group_attribute
+from icefloe.pipeline.opening import RepositoryOrPlace, cover_sources, require_repository
 from icefloe.pipeline.options import CommitOptions, JobKeywords, RunOptions, merge_options
 from icefloe.pipeline.report import JobFailedError, Plan, Report
 from icefloe.session import Session, contents
 from icefloe.session.commit_policy import NO_POLICY, CommitPolicy
+from icefloe.spark.option_parsing import suggest_name
 from icefloe.virtual.agreement import SEMANTIC_ATTRIBUTES, Disagreement
 from icefloe.virtual.arrays import AnyArray, VirtualArray
 from icefloe.virtual.dataset import VirtualDataset
@@ -56,7 +59,7 @@ _CONVERTED_ATTRIBUTE: Final = "_nc_icefloe_converted"
 
 def ingest(
     spark: SparkSession | None,
-    repository: Repository,
+    repository: RepositoryOrPlace,
     sources: Any,
     *,
     dims: str | Sequence[str] = "time",
@@ -82,7 +85,8 @@ def ingest(
     Parameters
     ----------
     spark, repository
-        Spark session (None runs in-process) and repository, whose containers cover the files.
+        Spark session (None runs in-process) and repository, or its directory or URL. Containers
+        that the files need are temporary.
     sources, dims, group, order, on_error, parse_options
         As for `virtualize`.
     append
@@ -127,7 +131,10 @@ def ingest(
         dims, group, order, on_error, parse_options, append=append, changed=changed, insert=insert
     )
     options = merge_options(run_options, commit_options, keywords)
-    return run_ingest(spark, repository, sources, files, options, layout=layout)
+    opened = require_repository(spark, repository, sources)
+    names = list_source_names(sources)
+    opened = cover_sources(opened, names)
+    return run_ingest(spark, opened, names, files, options, layout=layout)
 
 
 def run_ingest(
@@ -166,7 +173,7 @@ def run_ingest(
                 copy_arrays(run, copies, scratch.fork())
         except JobFailedError as error:
             if error.__cause__ is not None:
-                raise  # Spark failed, not a task, and would fail again
+                raise  # Spark or a write failed, not a source
             tasks = job.group_files(run, [file.url for file in combined.files])
             unreadable = find_unreadable_files(run, tasks, files.parse_options)
             if not unreadable:
@@ -220,7 +227,7 @@ class Layout:
             for name in spec if isinstance(spec, Mapping) else ():
                 if name not in dims:
                     raise array_error(
-                        f"{what}: unknown dimension {name!r}; available: {', '.join(sorted(dims))}"
+                        f"{what}: unknown dimension {name!r}; {suggest_name(name, dims)}"
                     )
         variables = {*sources}
         self.types.require_known(variables, dataset.arrays.keys() - variables)

@@ -20,7 +20,13 @@ from icefloe.pipeline.arrays.nodes import parse_path, select_arrays
 from icefloe.pipeline.files.file_job import OnError, require_one_of
 from icefloe.pipeline.options import CommitOptions, JobKeywords, RunOptions, merge_options
 from icefloe.pipeline.report import JobFailedError, Plan, Report, format_bytes
-from icefloe.pipeline.run import KEEP_CONCURRENT_CHUNKS, JobRun, TaskWriter, WorkUnit
+from icefloe.pipeline.run import (
+    KEEP_CONCURRENT_CHUNKS,
+    JobRun,
+    TaskWriter,
+    WorkUnit,
+    writing_repository,
+)
 from icefloe.session import Session, contents
 from icefloe.spark.engine.tasks import format_error
 
@@ -31,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from icefloe.model.manifest import ChunkPayloads
-    from icefloe.repository import Repository
+    from icefloe.pipeline.opening import RepositoryOrPlace
 
 
 @dataclass(slots=True)
@@ -46,7 +52,7 @@ class _WorkPlan:
 
 def materialize(
     spark: SparkSession | None,
-    repository: Repository,
+    repository: RepositoryOrPlace,
     arrays: str | Sequence[str] = "/",
     *,
     prefix: str | None = None,
@@ -146,7 +152,8 @@ def _copy_chunks(reader: Session, writer: TaskWriter, unit: tuple[str, NDArray[n
             location = getattr(payload, "location", path)
             writer.left_out.setdefault(location, format_error(data))
         else:
-            contents.set_chunk(writer.fork, node_path, indices, data)
+            with writing_repository():
+                contents.set_chunk(writer.fork, node_path, indices, data)
 
 
 def _plan_work(

@@ -24,8 +24,9 @@ from icefloe.pipeline.arrays.coarsen import METHODS, coarsen, coarsen_dtype, coa
 from icefloe.pipeline.arrays.nodes import parse_path, read_arrays
 from icefloe.pipeline.options import CommitOptions, JobKeywords, RunOptions, merge_options
 from icefloe.pipeline.report import Plan, Report, format_bytes
-from icefloe.pipeline.run import JobRun, TaskWriter, WorkUnit
+from icefloe.pipeline.run import JobRun, TaskWriter, WorkUnit, writing_repository
 from icefloe.session import contents
+from icefloe.spark.option_parsing import suggest_name
 from icefloe.store.open_array import open_array
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from icefloe.pipeline.arrays.array_document import ArrayDocument, Shape
-    from icefloe.repository import Repository
+    from icefloe.pipeline.opening import RepositoryOrPlace
 
 _LAYOUTS: Final = ("plain", "ome")
 _MAX_LEVELS: Final = 32
@@ -98,7 +99,7 @@ class _Level:
 
 def pyramid(
     spark: SparkSession | None,
-    repository: Repository,
+    repository: RepositoryOrPlace,
     source: str,
     target: str,
     *,
@@ -116,7 +117,7 @@ def pyramid(
     Parameters
     ----------
     spark, repository
-        Spark session (None runs in-process) and repository.
+        Spark session (None runs in-process) and repository, or its directory or URL.
     source
         An array, or a group, which selects all its arrays.
     target
@@ -181,7 +182,7 @@ def pyramid(
         _create_coordinates(run, params, coordinates)
     _write_multiscales(run, params, data)
     for level in units:  # forks of the session contain the previous level
-        run.write_units(run.session, level, partial(_write_box, method))
+        run.write_units(run.session, level, partial(_write_box, method), phase="downsampling")
     return run.commit(
         f"pyramid of {source} in {folder}",
         about={"source": parse_path(source).value, "target": folder, "levels": params.count},
@@ -196,7 +197,8 @@ def _write_box(method: str, writer: TaskWriter, value: tuple[_Level, Box]) -> No
     )
     values = np.asarray(writer.open_target(step.source.path)[window])
     result = coarsen(values, step.factors, method, missing=step.missing)
-    writer.open_target(step.target.path)[box] = result
+    with writing_repository():
+        writer.open_target(step.target.path)[box] = result
 
 
 def _select_sources(
@@ -237,9 +239,7 @@ def _parse_factors(
         windows = dict.fromkeys(largest.dims[-2:] if dims is None else dims, factors)
     for name, factor in windows.items():
         if name not in names:
-            raise array_error(
-                f"unknown dimension {name!r}; available: {', '.join(sorted(names)) or '(none)'}"
-            )
+            raise array_error(f"unknown dimension {name!r}; {suggest_name(name, names)}")
         if type(factor) is not int or factor < 1:
             raise array_error(f"the factor of {name!r} must be a positive integer, not {factor!r}")
     if all(factor == 1 for factor in windows.values()):

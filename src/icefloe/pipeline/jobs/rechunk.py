@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
     from icefloe.model.tree import Tree
     from icefloe.pipeline.arrays.array_document import ArrayDocument, ChunkSpec
-    from icefloe.repository import Repository
+    from icefloe.pipeline.opening import RepositoryOrPlace
 
 
 def rechunk(
     spark: SparkSession | None,
-    repository: Repository,
+    repository: RepositoryOrPlace,
     arrays: str | Sequence[str] | Mapping[str, ChunkSpec],
     chunks: ChunkSpec | None = None,
     *,
@@ -49,7 +49,7 @@ def rechunk(
     Parameters
     ----------
     spark, repository
-        Spark session (None runs in-process) and repository.
+        Spark session (None runs in-process) and repository, or its directory or URL.
     arrays
         The path of an array or group, several paths, or a mapping of paths to chunks. A group
         selects its arrays that have a dimension in ``chunks`` (all arrays if None), except

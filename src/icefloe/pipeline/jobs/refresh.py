@@ -6,9 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from icefloe.pipeline.files.file_job import FileOptions
+from icefloe.pipeline.files.source_files import list_source_names
 from icefloe.pipeline.jobs.append import has_virtual_chunks
 from icefloe.pipeline.jobs.ingest import Layout, run_ingest
 from icefloe.pipeline.jobs.virtualize import run_virtualize
+from icefloe.pipeline.opening import RepositoryOrPlace, cover_sources, require_repository
 from icefloe.pipeline.options import CommitOptions, JobKeywords, RunOptions, merge_options
 
 if TYPE_CHECKING:
@@ -18,12 +20,11 @@ if TYPE_CHECKING:
 
     from icefloe.pipeline.files.file_job import OnError
     from icefloe.pipeline.report import Plan, Report
-    from icefloe.repository import Repository
 
 
 def refresh(
     spark: SparkSession | None,
-    repository: Repository,
+    repository: RepositoryOrPlace,
     sources: Any = None,
     *,
     dim: str = "time",
@@ -70,12 +71,16 @@ def refresh(
         of these errors, nothing was committed.
     """
     options = merge_options(run_options, commit_options, keywords)
+    opened = require_repository(spark, repository, sources)
     if virtual is None:
-        virtual = has_virtual_chunks(repository, group, dim, branch=options.commit.branch)
+        virtual = has_virtual_chunks(opened, group, dim, branch=options.commit.branch)
     files = FileOptions.of(
         dim, group, None, on_error, parse_options, append=True, changed="replace"
     )
     files = replace(files, is_refresh=True)
     if virtual:
-        return run_virtualize(spark, repository, sources, files, options)
-    return run_ingest(spark, repository, sources, files, options, layout=Layout())
+        return run_virtualize(spark, opened, sources, files, options)
+    names = None if sources is None else list_source_names(sources)
+    if names is not None:  # other names come from the repository, which may not authorize itself
+        opened = cover_sources(opened, names)
+    return run_ingest(spark, opened, names, files, options, layout=Layout())

@@ -19,6 +19,7 @@ from icefloe.pipeline.files.manifest_building import (
     require_refs_per_manifest,
 )
 from icefloe.pipeline.files.replacement import Replacement
+from icefloe.pipeline.opening import RepositoryOrPlace, require_repository
 from icefloe.pipeline.options import CommitOptions, JobKeywords, RunOptions, merge_options
 from icefloe.virtual.agreement import raise_disagreements
 from icefloe.virtual.append_plan import compare_with_group
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 def virtualize(
     spark: SparkSession | None,
-    repository: Repository,
+    repository: RepositoryOrPlace,
     sources: Any,
     *,
     dims: str | Sequence[str] = "time",
@@ -66,7 +67,8 @@ def virtualize(
     Parameters
     ----------
     spark, repository
-        Spark session (None runs in-process) and repository, whose containers cover the files.
+        Spark session (None runs in-process) and repository, or its directory or URL, whose
+        containers cover the files.
     sources
         Paths, URLs or glob patterns, or a table; see `find_sources`.
     dims
@@ -109,8 +111,8 @@ def virtualize(
         dims, group, order, on_error, parse_options, append=append, changed=changed, insert=insert
     )
     options = merge_options(run_options, commit_options, keywords)
-
-    return run_virtualize(spark, repository, sources, files, options, refs=refs_per_manifest)
+    opened = require_repository(spark, repository, sources)
+    return run_virtualize(spark, opened, sources, files, options, refs=refs_per_manifest)
 
 
 def run_virtualize(

@@ -34,6 +34,14 @@ def is_running() -> bool:
     return SparkSession.getActiveSession() is not None
 
 
+def require_one_address(master: str | None, remote: str | None) -> None:
+    """Raise if both a master and the address of a Spark Connect server are given."""
+    if master is not None and remote is not None:
+        raise InvalidInputError(
+            "pass either master or remote, not both", kind=ErrorKind.STORAGE_CONFIG
+        )
+
+
 def spark_session(master: str | None = None, remote: str | None = None) -> SparkSession:
     """Return the running session, or start one that logs only errors.
 
@@ -49,10 +57,7 @@ def spark_session(master: str | None = None, remote: str | None = None) -> Spark
     InvalidInputError
         If Spark or Java is not installed, the address does not respond, or Spark fails to start.
     """
-    if master is not None and remote is not None:
-        raise InvalidInputError(
-            "pass either master or remote, not both", kind=ErrorKind.STORAGE_CONFIG
-        )
+    require_one_address(master, remote)
     try:
         from pyspark.sql import SparkSession  # noqa: PLC0415 - slow, and an extra
     except ImportError as error:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from icefloe.errors import IcefloeError
+from icefloe.spark.engine.deferred_session import DeferredSession, resolve_session
 from icefloe.spark.engine.progress import Progress, is_connect, run_with_progress
 
 if TYPE_CHECKING:
@@ -42,17 +43,19 @@ class Outcome(Generic[R]):
     error: str | None
 
 
-def get_parallelism(spark: SparkSession | None) -> int:
+def get_parallelism(spark: SparkSession | DeferredSession | None) -> int:
     """Return how many tasks run at the same time; an estimate on Spark Connect."""
     if spark is None:
         return 1
+    if isinstance(spark, DeferredSession):
+        return spark.num_cores or get_parallelism(spark.get())
     if is_connect(spark):
         return int(spark.conf.get("spark.default.parallelism", "8") or 8)
     return int(spark.sparkContext.defaultParallelism)
 
 
 def run_tasks(
-    spark: SparkSession | None,
+    spark: SparkSession | DeferredSession | None,
     tasks: Sequence[T],
     work: Callable[[T], R],
     *,
@@ -69,6 +72,7 @@ def run_tasks(
         return []
     import pyarrow as pa  # noqa: PLC0415 - an extra
 
+    spark = resolve_session(spark)
     partitions = min(len(tasks), get_parallelism(spark) * _WAVES)
     _log.debug("running %d tasks in %d partitions", len(tasks), partitions)
     table = pa.table(

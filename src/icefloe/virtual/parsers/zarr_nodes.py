@@ -92,7 +92,8 @@ def read_nodes(documents: Mapping[str, Any], request: ParseRequest) -> ZarrNodes
     for key, document in documents.items():
         path, _, name = key.rpartition("/")
         if request.is_dropped(path) or any(
-            path.startswith(f"{dropped}/") for dropped in request.drop_variables
+            path.startswith(f"{name}/") and request.is_dropped(name)
+            for name in request.drop_variables
         ):
             continue
         if not isinstance(document, dict):
