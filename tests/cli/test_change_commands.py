@@ -38,7 +38,10 @@ def test_move(repository: Path) -> None:
     run("mv", repository, "scalar", "a/scalar")
     assert "/a/scalar" in list_paths(repository)
     assert get_messages(repository)[0] == "Move /scalar to /a/scalar"
-    assert "there is no group" in run("mv", repository, "sharded", "new/x", code=1).stderr
+    assert (
+        "parent group /new does not exist"
+        in run("mv", repository, "sharded", "new/x", code=1).stderr
+    )
 
 
 def test_remove(repository: Path) -> None:
