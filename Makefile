@@ -34,7 +34,7 @@ timed = @start=$$(date +%s); $(2); code=$$?; seconds=$$(($$(date +%s) - start));
 
 .DEFAULT_GOAL := help
 .PHONY: help demo quick test again full coverage clusters oldest pandas3 spark-versions check lint format types layers \
-	hooks bench fuzz wheel clean
+	hooks bench fuzz stress wheel clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -120,6 +120,9 @@ bench: $(READY) ## Speed, memory and size relative to Icechunk 2.x and 1.x
 
 fuzz: $(READY) ## Run the decoders on damaged files, for a minute
 	$(BIN)/python fuzz/fuzz_formats.py --seconds 60
+
+stress: $(READY) ## Writers, maintenance and Icechunk, killed at random, for a minute on S3
+	$(BIN)/python fuzz/stress.py --seconds 60 --place s3
 
 wheel: $(READY) ## Build the wheel and test it in fresh environments
 	rm -rf dist
