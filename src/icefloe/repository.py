@@ -392,6 +392,11 @@ class Repository:
             If another process saved a configuration since this repository was opened.
         """
         config = self._connection.config.copy()
+        # Icechunk cannot commit with the defaults of a local disk, which has no conditional updates
+        # there.
+        is_local = self.storage.url.startswith("file:")
+        if is_local and config.storage == self.storage.default_settings():
+            config.storage = None
         self._connection.refs.save_config(config, expected=self._persisted_config)
         self._persisted_config = config
 

@@ -28,10 +28,10 @@ def test_ls_of_everything_below() -> None:
 
 
 def test_ls_of_a_missing_path_says_what_is_there() -> None:
-    """The error names the nearest group and what it contains."""
+    """The error suggests the nearest node."""
     message = " ".join(icefloe("ls", GOLDEN.repository, "coords/tim", code=1).stderr.split())
     assert "no group or array at /coords/tim" in message
-    assert "/coords contains time" in message
+    assert "did you mean /coords/time?" in message
 
 
 def test_info() -> None:

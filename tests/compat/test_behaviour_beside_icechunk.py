@@ -152,10 +152,10 @@ def return_number() -> Any:
 
 
 def save_storage_defaults(library: Library) -> Any:
-    repository = library.make_on_disk()
+    repository = library.make()
     config = library.package.RepositoryConfig.default()
     config.storage = repository.storage.default_settings()
-    library.open(config).save_config()
+    library.package.Repository.open(repository.storage, config).save_config()
     return library.package.Repository.fetch_config(repository.storage).storage == config.storage
 
 

@@ -109,9 +109,6 @@ def test_errors(folder: Path) -> None:
     url = LOCATIONS[0]
     calls: list[Callable[[], object]] = [
         *(lambda number=number: array[number] for number in range(len(LOCATIONS))),
-        lambda: open_repository(
-            folder, {f"http://me:{SECRET}@other/": icefloe.Credentials.HttpAccess()}
-        ),
         lambda: store.set_virtual_ref("a/c/0", LOCATIONS[-1], offset=0, length=1),
         lambda: list(store.session.virtual_refs(container=LOCATIONS[-1])),
         lambda: web.get(url),
