@@ -122,3 +122,19 @@ def test_history_at_a_time_zone(command: str, tmp_path: Path) -> None:
     shown = run(command, tmp_path).stdout
     assert f"{first.written_at.astimezone(UTC):%Y-%m-%d %H:%M}" in shown
     assert datetime.now(UTC) - first.written_at < timedelta(days=1)
+
+
+def test_ancestors_of_refs() -> None:
+    """``main~N`` is the N-th ancestor; the error for one that does not exist names it."""
+
+    def show(ref: str) -> str:
+        entry: dict[str, str] = json.loads(run("show", GOLDEN.repository, ref, "--json").stdout)
+        return entry["id"]
+
+    assert [show(ref) for ref in ("main~0", "main~", "main~~", "main~2")] == [
+        *MAIN[:3],
+        MAIN[2],
+    ]
+    assert show(f"{MAIN[1]}~1") == MAIN[2]
+    error = run("show", GOLDEN.repository, "main~99", code=1).stderr
+    assert "'main' has no ancestor number 99" in " ".join(error.split())

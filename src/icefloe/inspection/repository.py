@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Final
 
 from icefloe.assets import Assets
 from icefloe.errors import InvalidInputError, NotFoundError, RefNotFoundError, StorageError
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from icefloe.refs import Refs
     from icefloe.storage.interface import Storage
 
+_ANCESTOR: Final = re.compile(r"(?P<name>.+)~(?P<distance>[0-9]{0,9})")
+
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
@@ -33,13 +37,16 @@ class HistoryEntry:
 
 
 def resolve_ref(refs: Refs, name: str) -> SnapshotId:
-    """Resolve a branch, a tag or a snapshot id, tried in this order.
+    """Resolve a branch, a tag, a snapshot id or ``NAME~N``, tried in this order.
 
-    Does not list names, except for the error message, because storages may forbid listing.
+    ``NAME~N`` is the N-th ancestor, ``NAME~`` the parent. Does not list names, except for the error
+    message, because storages may forbid listing.
     """
     for fetch_ref in (refs.fetch_branch, refs.fetch_tag):
         with contextlib.suppress(NotFoundError, InvalidInputError):
             return fetch_ref(name)
+    if match := _ANCESTOR.fullmatch(name):
+        return _find_ancestor(refs, match["name"], int(match["distance"] or 1))
     try:
         return SnapshotId.parse(name)
     except InvalidInputError as error:
@@ -49,6 +56,16 @@ def resolve_ref(refs: Refs, name: str) -> SnapshotId:
             f"{name!r} is neither a branch, nor a tag, nor a snapshot id"
             f"{f'; available: {names}' if names else ''}"
         ) from error
+
+
+def _find_ancestor(refs: Refs, name: str, distance: int) -> SnapshotId:
+    ancestors = refs.fetch_ancestry(resolve_ref(refs, name))
+    ancestor = next(islice(ancestors, distance, None), None)
+    if ancestor is None:
+        raise RefNotFoundError(
+            f"{name!r} has no ancestor number {distance}: its history is shorter"
+        )
+    return ancestor.id
 
 
 def fetch_history(refs: Refs, name: str) -> Iterator[HistoryEntry]:
