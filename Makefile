@@ -21,8 +21,9 @@ QUICK := ICEFLOE_HYPOTHESIS=quick $(BIN)/python -m pytest -q -n 2 --quick $(QUIC
 # The tests that depend on versions of Python, zarr, Icechunk, VirtualiZarr and PySpark.
 OLDEST_TESTS := tests/model tests/facade tests/compat tests/store tests/virtual tests/test_golden.py \
 	tests/interop/test_same_bytes.py tests/transaction/test_moves.py tests/spark tests/pipeline/jobs \
-	--ignore tests/pipeline/jobs/test_generations_on_spark.py
-AGAIN ?= $(BIN)/python
+	--ignore tests/pipeline/jobs/test_generations_on_spark.py \
+	--ignore tests/compat/test_behaviour_beside_icechunk.py
+AGAIN := -m pytest -n 0 --last-failed --last-failed-no-failures none
 # `make full FULL='-m full'` runs only what `make test` leaves out.
 FULL ?=
 PANDAS3 := $(VENV)/pandas3
@@ -33,7 +34,7 @@ timed = @start=$$(date +%s); $(2); code=$$?; seconds=$$(($$(date +%s) - start));
 	echo "$(1) took $$((seconds / 60)) min $$((seconds % 60)) s"; exit $$code
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test again full coverage clusters oldest pandas3 spark-versions check lint format types layers \
+.PHONY: help demo quick test again full coverage clusters oldest oldest-again pandas3 spark-versions check lint format types layers \
 	hooks bench fuzz stress wheel clean
 
 help: ## List the targets
@@ -62,7 +63,7 @@ test: $(READY) ## All tests except clusters, with coverage: about 20 minutes on 
 	$(call timed,make test,COVERAGE_CORE=sysmon $(BIN)/python -m pytest -n 2 --ignore tests/clusters --cov)
 
 again: $(READY) ## The tests that failed last, one at a time
-	$(call timed,make again,$(AGAIN) -m pytest -n 0 --last-failed --last-failed-no-failures none)
+	$(call timed,make again,$(BIN)/python $(AGAIN))
 
 full: $(READY) ## All tests, with the combinations that make test leaves out
 	$(call timed,make full,$(BIN)/python -m pytest -n 2 --full --ignore tests/clusters $(FULL))
@@ -75,6 +76,9 @@ clusters: $(READY) ## Jobs on Spark Connect and a standalone cluster with failin
 
 oldest: $(READY) ## The tests that depend on versions, on Python 3.11 with the oldest libraries
 	$(call timed,make oldest,$(OLDEST) -m pytest -n 2 $(OLDEST_TESTS))
+
+oldest-again: $(READY) ## The tests of make oldest that failed last, one at a time
+	$(call timed,make oldest-again,$(OLDEST) $(AGAIN) $(OLDEST_TESTS))
 
 spark-versions: $(READY) ## The Spark tests with each PySpark release series, in temporary environments
 	@for version in $(SPARK_VERSIONS); do \

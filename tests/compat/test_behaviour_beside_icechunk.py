@@ -151,6 +151,14 @@ def return_number() -> Any:
     return 5
 
 
+def detect_damaged(library: Library, method: str, content: bytes) -> Any:
+    """Detect a repository of version 2 whose file ``repo`` is damaged."""
+    library.folder.mkdir(exist_ok=True)
+    (library.folder / "repo").write_bytes(content)
+    storage = library.package.local_filesystem_storage(str(library.folder))
+    return getattr(library.package.Repository, method)(storage)
+
+
 def save_storage_defaults(library: Library) -> Any:
     repository = library.make()
     config = library.package.RepositoryConfig.default()
@@ -377,6 +385,11 @@ CALLS: dict[str, tuple[Callable[[Library], Any], str]] = {
     ),
     "stores are equal": (compare_stores, ""),
     "save storage defaults": (save_storage_defaults, ""),
+    **{
+        f"{method} of {content!r}": (partial(detect_damaged, method=method, content=content), "")
+        for method in ("exists", "fetch_spec_version")
+        for content in (b"", b"junk", b"x" * 100)
+    },
     **{
         f"metadata {type(value).__name__} {type(metadata).__name__}": (
             partial(Library.commit, metadata=metadata),

@@ -40,6 +40,10 @@ def _restore_logger(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         ("icechunk", logging.DEBUG),
         ("error,icechunk::store", logging.DEBUG),
         ("off", logging.CRITICAL + 1),
+        ("4", logging.DEBUG),
+        ("icechunk=0", logging.CRITICAL + 1),
+        ("icechunk=1", logging.ERROR),
+        ("icechunk=garbage", logging.WARNING),
     ],
 )
 def test_a_filter_sets_the_level(directive: str | None, level: int) -> None:

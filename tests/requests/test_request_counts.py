@@ -267,7 +267,7 @@ def test_looking_things_up(setup: Setup) -> None:
     is_v1 = setup.generation == "v1"
     find_tip = FIND_TIP[setup.generation]
     assert Repository.exists(setup.storage)
-    probes = ["head repo", "head branch", "head state", "list_first branch"]
+    probes = ["get repo", "head branch", "head state", "list_first branch"]
     num_probes = {"v2": 1, "v1": 2, "draft": 3, "sequence": 4}[setup.generation]
     assert setup.requests() == probes[:num_probes]
     assert not Repository.exists(WithoutListing(in_memory_storage()))

@@ -45,3 +45,5 @@ def test_urls_in_texts() -> None:
     """Users, passwords and queries are removed, other text stays."""
     text = "GET https://me:SECRET@a.org/b?sig=SECRET, then 'http://c/d%3fsig%3DSECRET' failed"
     assert redact_urls(text) == "GET https://...@a.org/b?..., then 'http://c/d?...' failed"
+    response = '<?xml version="1.0"?><Error><Code>InvalidAccessKeyId</Code></Error>'
+    assert redact_urls(response) == response

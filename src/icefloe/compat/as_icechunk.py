@@ -99,9 +99,11 @@ def uninstall_as_icechunk() -> None:
 
 
 def _name_errors(module: str, base_name: str) -> None:
-    """Set the names of the error classes that tracebacks show."""
-    for value in vars(errors).values():
-        if isinstance(value, type) and issubclass(value, errors.IcefloeError):
+    """Set the names of the public error classes that tracebacks show."""
+    package = sys.modules["icefloe"]
+    for name, value in vars(errors).items():
+        is_error = isinstance(value, type) and issubclass(value, errors.IcefloeError)
+        if is_error and hasattr(package, name):
             value.__module__ = module
     errors.IcefloeError.__name__ = errors.IcefloeError.__qualname__ = base_name
 

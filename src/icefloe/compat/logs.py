@@ -12,14 +12,21 @@ import os
 import sys
 from typing import Final, TextIO
 
+_OFF: Final = logging.CRITICAL + 1
 _LEVELS: Final = {
+    "0": _OFF,
+    "1": logging.ERROR,
+    "2": logging.WARNING,
+    "3": logging.INFO,
+    "4": logging.DEBUG,
+    "5": logging.DEBUG,
     "trace": logging.DEBUG,
     "debug": logging.DEBUG,
     "info": logging.INFO,
     "warn": logging.WARNING,
     "warning": logging.WARNING,
     "error": logging.ERROR,
-    "off": logging.CRITICAL + 1,
+    "off": _OFF,
 }
 _LOGGER: Final = logging.getLogger("icefloe")
 _FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -53,10 +60,10 @@ def set_logs_filter(log_filter_directive: str | None) -> None:
     Parameters
     ----------
     log_filter_directive
-        A level such as ``debug``, or a list such as ``warn,icechunk=debug,other=off``. Entries for
-        ``icechunk`` and ``icefloe`` take precedence over a level without a target; a target
-        without a level means all messages; other targets are ignored. None means ``ICEFLOE_LOG``,
-        else ``ICECHUNK_LOG``, else ``warn``.
+        A level such as ``debug`` or ``4``, or a list such as ``warn,icechunk=debug,other=off``.
+        Entries for ``icechunk`` and ``icefloe`` take precedence over a level without a target; a
+        target without a level means all messages; other targets and unknown levels are ignored.
+        None means ``ICEFLOE_LOG``, else ``ICECHUNK_LOG``, else ``warn``.
     """
     if log_filter_directive is None:
         log_filter_directive = os.environ.get("ICEFLOE_LOG") or os.environ.get("ICECHUNK_LOG")
@@ -66,7 +73,9 @@ def set_logs_filter(log_filter_directive: str | None) -> None:
         target, separator, level_name = directive.strip().rpartition("=")
         level = _LEVELS.get(level_name.lower())
         if level is None:
-            target, level = (target if separator else level_name), logging.DEBUG
+            if separator:
+                continue  # an unknown level
+            target, level = level_name, logging.DEBUG
         elif not separator:
             default_level = level
         if target.partition("::")[0] in _TARGETS:

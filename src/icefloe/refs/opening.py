@@ -17,13 +17,17 @@ from typing import TYPE_CHECKING, Final
 
 from icefloe.errors import (
     AbsentOrDeniedError,
+    ErrorKind,
+    InvalidInputError,
     ObjectNotFoundError,
     RefNotFoundError,
     RepositoryNotFoundError,
     StorageError,
 )
+from icefloe.format.envelope import HEADER_SIZE, read_header
 from icefloe.format.generation import DRAFT, SEQUENCE, V1, V2
 from icefloe.format.keys import CONVERSION, REPO, STATE, format_branch_key
+from icefloe.model.byte_range import Bounded
 from icefloe.refs import change_counter, ref_errors
 from icefloe.refs.branch_sequences import BranchSequences, MainAtOpening, find_main, has_main
 from icefloe.refs.config_file import fetch_config
@@ -35,6 +39,7 @@ from icefloe.refs.state_file import ConfigAtOpening, StateFile
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from icefloe.format.envelope import Header
     from icefloe.format.generation import Generation
     from icefloe.model.config import RepositoryConfig
     from icefloe.model.ids import SnapshotId
@@ -221,6 +226,49 @@ def fetch_generation(storage: Storage) -> Generation | None:
 
 
 def fetch_spec_version(storage: Storage) -> int | None:
-    """Fetch the spec version of a repository, 0 for older generations; None if none exists."""
-    generation = fetch_generation(storage)
-    return None if generation is None else generation.spec_version
+    """Fetch the spec version of a repository, 0 for older generations; None if none exists.
+
+    Raises
+    ------
+    PermissionDeniedError
+        If no repository was found, and the storage did not allow to read where one may be.
+    FormatError
+        If the file ``repo`` is no metadata file, or of an unknown version.
+    """
+    denied: AbsentOrDeniedError | None = None
+    for generation, key in _MARKERS.items():
+        if not _can_have(storage, generation):
+            continue
+        try:
+            if generation is V2:
+                return _fetch_header(storage, key).spec_version
+            storage.head(key)
+        except ObjectNotFoundError:
+            continue
+        except AbsentOrDeniedError as error:
+            denied = denied or error
+            continue
+        return generation.spec_version
+    if _can_have(storage, SEQUENCE) and has_main(storage):
+        return SEQUENCE.spec_version
+    if denied is not None and _may_list(storage):  # so files that are absent would be not found
+        raise denied
+    return None
+
+
+def _may_list(storage: Storage) -> bool:
+    try:
+        storage.list_first("", 1)
+    except AbsentOrDeniedError:
+        return False
+    except StorageError as error:
+        return error.kind is ErrorKind.UNIMPLEMENTED  # on web servers
+    return True
+
+
+def _fetch_header(storage: Storage, key: str) -> Header:
+    try:
+        head = storage.get(key, Bounded(0, HEADER_SIZE)).data
+    except InvalidInputError:  # the file is shorter
+        head = storage.get(key).data
+    return read_header(head, key)

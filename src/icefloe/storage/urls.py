@@ -31,8 +31,8 @@ _REDACTABLE: Final = re.compile(
 )
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
-# The query of a URL inside another URL is percent-encoded.
-_QUERY: Final = re.compile(r"(?:\?|%3F)[^\s,\"']*", re.IGNORECASE)
+# The query of a URL inside another URL is percent-encoded. `<?xml` begins a response.
+_QUERY: Final = re.compile(r"(?:(?<!<)\?(?!>)|%3F)[^\s,\"']*", re.IGNORECASE)
 _USER_INFO: Final = re.compile(r"(?<=://)[^\s/,\"'@]*@")
 
 

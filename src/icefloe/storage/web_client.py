@@ -286,7 +286,7 @@ def _get_sent_range(response: HTTPResponse, url: str) -> tuple[Bounded, int]:
     if response.status == 200:
         size_bytes = _get_length(response, url)
         return Bounded(0, size_bytes), size_bytes
-    text = response.headers.get("Content-Range", "")
+    text = ", ".join(dict.fromkeys(response.headers.get_all("Content-Range", [])))
     match = _CONTENT_RANGE.fullmatch(text)
     if match is None:
         raise _contradiction(url, f"status 206 with the Content-Range {text!r}")

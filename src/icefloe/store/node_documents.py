@@ -12,7 +12,6 @@ from functools import lru_cache
 
 import zarr
 from zarr.core.group import GroupMetadata
-from zarr.core.metadata.v3 import ArrayV3Metadata
 from zarr.storage import MemoryStore, StorePath
 
 
@@ -34,6 +33,6 @@ def require_readable(data: bytes) -> None:
 def _open(text: str) -> None:
     document = json.loads(text)
     if document.get("node_type") == "array":
-        zarr.AsyncArray(ArrayV3Metadata.from_dict(document), StorePath(MemoryStore()))
+        zarr.AsyncArray(document, StorePath(MemoryStore()))
     else:
         GroupMetadata.from_dict(document)

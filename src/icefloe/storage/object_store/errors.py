@@ -77,7 +77,7 @@ def translate_error(error: BaseException, operation: str, where: str) -> Icefloe
 
     ``operation`` is a verb such as 'read', ``where`` is the URL of the object.
     """
-    text = format_error(error)
+    text, status = format_error(error), _find_status(error)
     match error:
         case _ if _is_panic(error):
             return StorageError(
@@ -94,18 +94,26 @@ def translate_error(error: BaseException, operation: str, where: str) -> Icefloe
         case exceptions.PreconditionError():
             return PreconditionFailedError(f"{where}: the precondition does not hold: {text}")
         case exceptions.PermissionDeniedError() | exceptions.UnauthenticatedError():
-            is_absence_possible = _find_status(error) == 403 and not _WRONG_CREDENTIALS.search(text)
-            kind = AbsentOrDeniedError if is_absence_possible else PermissionDeniedError
-            return kind(
-                f"{where}: no permission to {operation} it; check the credentials and their "
-                f"permissions: {text}"
-            )
+            return _make_denied_error(text, status, operation, where)
+        case _ if status in {401, 403}:  # of listings
+            return _make_denied_error(text, status, operation, where)
         case exceptions.NotSupportedError() if "Range request not supported" in text:
             return RangeIgnoredError(f"{where}: {text}")
-        case _ if _find_status(error) == 416 or "Wanted range starting at" in text:
+        case _ if status == 416 or "Wanted range starting at" in text:
             return RangeUnsatisfiableError(f"{where}: {text}")
         case _:
             return StorageError(f"{where}: {operation} failed: {text}", kind=ErrorKind.OBJECT_STORE)
+
+
+def _make_denied_error(
+    text: str, status: int | None, operation: str, where: str
+) -> PermissionDeniedError:
+    is_absence_possible = status == 403 and not _WRONG_CREDENTIALS.search(text)
+    kind = AbsentOrDeniedError if is_absence_possible else PermissionDeniedError
+    return kind(
+        f"{where}: no permission to {operation} it; check the credentials and their permissions: "
+        f"{text}"
+    )
 
 
 def classify_put_failure(error: BaseException, where: str) -> Exception:
