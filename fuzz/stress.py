@@ -60,7 +60,7 @@ def open_repository(library: Any, place: dict[str, Any], *, packs: bool = False)
 
 
 def write(library: Any, place: dict[str, Any], name: str, journal: Path) -> None:
-    """Commit to one array for ever; the journal has what was tried, and what happened."""
+    """Commit to one array until killed; record attempts and their results in the journal."""
     random_numbers = random.Random()  # noqa: S311
     # Except in v2, commits of sessions younger than this do not check their files.
     commit_check.MAX_UNCHECKED_AGE_S = 0.0  # type: ignore[misc]
@@ -86,7 +86,7 @@ def write(library: Any, place: dict[str, Any], name: str, journal: Path) -> None
 
 
 def maintain(place: dict[str, Any], journal: Path) -> None:
-    """Expire snapshots and collect garbage for ever, without care for open sessions."""
+    """Expire snapshots and collect garbage until killed, ignoring open sessions."""
     with journal.open("a", buffering=1) as log:
         while True:
             try:

@@ -77,7 +77,7 @@ class StoredSteps:
         if path is None or not isinstance(dataset.arrays[path], LoadedArray):
             return "is not a coordinate in the file, so the steps to replace are unknown"
         if not self._has_one_coordinate(dataset):
-            return "has another coordinate or length in some groups of the file: write them anew"
+            return "has another coordinate or length in some groups of the file: rewrite them"
         if self._coordinate is None:
             return "is not a coordinate in the repository, so the steps to replace are unknown"
         if self._has_duplicates:
@@ -85,12 +85,12 @@ class StoredSteps:
         steps = self.find(dataset)
         count = f"{len(steps)} step{'' if len(steps) == 1 else 's'}"
         if num_steps is not None and len(steps) != num_steps:
-            return f"has {count}, but had {num_steps} when the file was added: write the group anew"
+            return f"has {count}, but had {num_steps} when the file was added: rewrite the group"
         missing = int((steps < 0).sum())
         if missing:
-            return f"has {missing} of {count} that are not in the repository: write the group anew"
+            return f"has {missing} of {count} that are not in the repository: rewrite the group"
         if (np.diff(steps) != 1).any():
-            return "has its steps in another order than the repository: write the group anew"
+            return "has its steps in another order than the repository: rewrite the group"
         return None
 
     def _has_one_coordinate(self, dataset: VirtualDataset) -> bool:

@@ -329,7 +329,7 @@ def test_files_that_are_not_in_the_group_are_refused(
 def test_files_outside_of_containers_are_read_only_if_they_are_named(
     folder: Path, repository: icefloe.Repository, tmp_path: Path
 ) -> None:
-    """Whoever writes to the repository could list any file."""
+    """A writer of the repository could list any file."""
     secret = write_file(tmp_path / "elsewhere" / "secret.nc", 0)
     ingest(None, repository, write_files(folder, 1))
     session = repository.writable_session("main")

@@ -658,7 +658,7 @@ def _require_known(group: str, known: Mapping[str, KnownSource], new: Iterable[s
 def _require_authorized(group: str, urls: Iterable[str], session: Session) -> None:
     """Raise unless all files are in containers that the user authorized.
 
-    Whoever wrote the record could have listed any file that the user can read.
+    The record is untrusted: a writer of the repository can list any file that the user can read.
     """
     opener = Sources.of(session.connection.virtual)
     folders = {url.rpartition("/")[0] for url in urls if not opener.is_in_container(url)}

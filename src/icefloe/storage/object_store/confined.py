@@ -1,6 +1,6 @@
 """The files of a virtual chunk container on a web server.
 
-Containers are configured by whoever writes a repository, and web servers are untrusted: redirects
+The writers of a repository configure its containers, and web servers are untrusted: redirects
 must stay below the prefix of the container, which the user authorized.
 """
 
